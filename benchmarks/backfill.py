@@ -29,7 +29,7 @@ from pipeline.backfill.run import load
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.values import EventMaker, FileColumns, clock_us
 from pipeline.job.settings import Target
@@ -58,7 +58,7 @@ def write_file(path: Path, sensors: int, start: int, end: int) -> None:
 def backfill(table: TableName, schema: TableSchema, path: Path) -> None:
     expiry = Expiry.of(schema, tables.describe(table))
     hour, nothing = timedelta(hours=1), timedelta(0)
-    maker = EventMaker(FileColumns(), clock_us, encodes=False)
+    maker = EventMaker(FileColumns(), clock_us)
     size = {str(path): path.stat().st_size}
     load(Backfill(size, maker, Target(table, schema), expiry, hour, nothing, nothing, None, str, []), restart=True)
 

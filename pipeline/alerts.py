@@ -14,9 +14,9 @@ import click
 
 from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, format_option, table_options
+from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, dry_run_option, format_option, table_options
 from pipeline.cloud.connection.names import TableName, subscription_path
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import read_text
@@ -33,30 +33,30 @@ _LOOKED_AT = 10_000  # sensors
 
 _SENSORS_FILE = re.compile(r"""^([ \t]*)sensors_file[ \t]*=[ \t]*["']([^"'\n]+)["'][ \t]*(?:#.*)?\r?$""", re.MULTILINE)
 
-_FILE = click.argument("file", type=TextFile())
-
 
 @click.group(cls=ExampleGroup)
 def alerts() -> None:
-    """Store, check and show the rules of a table's alerts, and deliver alerts.
+    """Store and show the rules of a table's alerts, and deliver alerts.
 
-    A job with --alerts_topic watches readings by these rules. It takes a change within a minute, without a relaunch.
+    A job with --alerts-topic watches readings by these rules. It takes a change within a minute, without a relaunch.
     """
 
 
 @alerts.command()
-@_FILE
+@click.argument("file", type=TextFile())
+@dry_run_option
 @table_options
-def apply(file: InputText, table: TableName) -> None:
+def apply(file: InputText, dry_run: bool, table: TableName) -> None:
     """Store the rules of FILE in the table, in place of those that it has.
 
     Alerts of rules that are no longer there, or that fire for something else now, are resolved. The table gets a family
     of alerts if it has none. A file without rules removes them all. A rule's sensors_file, with an id in each line, is
-    read beside FILE, and its ids are stored.
+    read beside FILE, and its ids are stored. Warns of a metric that none of the table's first 10,000 sensors has sent.
+    With --dry-run, checks and prints the rules.
 
     \b
     Exit codes:
-      0  the rules are stored
+      0  the rules are stored; with --dry-run, they are valid
       1  the table can't be read or written, or stores no schema
       2  wrong usage, or a rule is not valid; the table stays as it is
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
@@ -67,32 +67,12 @@ def apply(file: InputText, table: TableName) -> None:
         schema = _schema_of(rows)
         rules, text = _rules_of(file, schema)
         _warn(rows, schema, rules)
+    if dry_run:
+        _print(rules)
+        return
     alert_store.add_families(table, schema)
     alert_store.write_rules_text(table, text if rules else "")
     click.echo(f"table {table.table}: {counted(len(rules), 'rule')} stored; a running job takes them within a minute")
-
-
-@alerts.command()
-@_FILE
-@table_options
-def check(file: InputText, table: TableName) -> None:
-    """Check the rules of FILE against the table, and store nothing.
-
-    Warns of a metric that none of the table's first 10,000 sensors has sent.
-
-    \b
-    Exit codes:
-      0  the rules are valid
-      1  the table can't be read, or stores no schema
-      2  wrong usage, or a rule is not valid
-    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
-    from pipeline.cloud.scanning.row_reader import RowReader
-
-    with RowReader.open(table) as rows:
-        schema = _schema_of(rows)
-        rules, _ = _rules_of(file, schema)
-        _warn(rows, schema, rules)
-    _print(rules)
 
 
 @alerts.command()
@@ -105,8 +85,9 @@ def check(file: InputText, table: TableName) -> None:
     required=True,
     help="Time for which messages wait, like 2h; 0 ends a mute.",
 )
+@dry_run_option
 @table_options
-def mute(rule: str, sensor: str, duration: timedelta, table: TableName) -> None:
+def mute(rule: str, sensor: str, duration: timedelta, dry_run: bool, table: TableName) -> None:
     """Let the messages of RULE wait, about one SENSOR or about all.
 
     Alerts fire, resolve and are recorded as ever. When the time is over, those are told that still fire. A running job
@@ -131,9 +112,11 @@ def mute(rule: str, sensor: str, duration: timedelta, table: TableName) -> None:
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     until = datetime.now(UTC) + duration
-    alert_store.mute(table, rule, sensor, int(until.timestamp() * 1_000_000) if duration else 0)
+    if not dry_run:
+        alert_store.mute(table, rule, sensor, int(until.timestamp() * 1_000_000) if duration else 0)
     of = f"rule {rule}{f' of {sensor}' if sensor else ''}"
-    click.echo(f"{of}: messages wait until {until:%Y-%m-%dT%H:%M:%SZ}" if duration else f"{of}: messages wait no more")
+    would = "would wait" if dry_run else "wait"
+    click.echo(f"{of}: messages {would} {f'until {until:%Y-%m-%dT%H:%M:%SZ}' if duration else 'no more'}")
 
 
 @alerts.command()
@@ -231,7 +214,7 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
 
     schema = read_schema(rows.name)
     if schema is None:
-        raise ServerProblem(f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.apply_command}")
+        raise ServerError(f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.apply_command}")
     return schema
 
 

@@ -40,8 +40,8 @@ from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats.lines import UnreadableFile
-from pipeline.formats.trials import is_record_file, trials_of_records
+from pipeline.formats.files import is_record_file, trials_of_records
+from pipeline.formats.values import UnreadableFile
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapping.authoring.rows import Sampled
@@ -194,7 +194,7 @@ def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None
     if assumed:
         click.echo(
             f"{counted(assumed, 'message')} without the attribute message_type: a job refuses such a message, unless "
-            "the mapping has unmarked = true or --default_message_type names its type",
+            "the mapping has unmarked = true or --default-message-type names its type",
             err=True,
         )
 
@@ -233,7 +233,7 @@ class CheckedMapping(NamedTuple):
 def checked(file: str, sets: Sequence[DescriptorFile]) -> CheckedMapping:
     """Checks a mapping against the first descriptors with its type.
 
-    Raises ServerProblem if a bucket is out of reach.
+    Raises ServerError if a bucket is out of reach.
     """
     try:
         mapped = parse_mapping_file(file, sets)

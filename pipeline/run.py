@@ -69,7 +69,7 @@ def _run(log_format: str, status_file: Path | None, **values: Any) -> None:
             value = values[option.name]
             each = value if option.multiple else [value]
             argv += [f"{option.flag}={one}" for one in each if one is not None]
-    ctx.exit(main([*argv, *map(_underscored, ctx.args)], status_file))
+    ctx.exit(main([*argv, *ctx.args], status_file))
 
 
 def _options(flags: Iterable[Flag]) -> list[click.Option]:
@@ -78,14 +78,6 @@ def _options(flags: Iterable[Flag]) -> list[click.Option]:
 
 def _hyphened(text: str) -> str:
     return text.replace("_", "-")
-
-
-def _underscored(argument: str) -> str:
-    """Returns an argument with its flag, if it has one, in Beam's spelling."""
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument[2:].partition("=")
-    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 _HERE = [

@@ -36,6 +36,7 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.job import graph
 from pipeline.local.embedded import bigtable, pubsub, tables
 from pipeline.local.embedded.bigtable import BigtableData, BigtableTableAdmin
 from pipeline.local.embedded.pubsub import SubscriptionsApi, TopicsApi
@@ -45,6 +46,12 @@ from tests.support.rows import decoded
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("templates/*.md")])
 _BLOCK = re.compile(r"(<!-- quoted: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _graph() -> str:
+    """Returns the picture of the graph that the module which builds it has."""
+    lines = [line for line in (graph.__doc__ or "").splitlines() if line.startswith("    ")]
+    return _fenced(textwrap.dedent("\n".join(lines)))
 
 
 def _commands() -> str:
@@ -193,6 +200,7 @@ def _emulated_limits() -> str:
 
 
 QUOTES: dict[str, Callable[[], str]] = {
+    "graph": _graph,
     "commands": _commands,
     **{
         name: partial(_mapping_output, name)

@@ -163,7 +163,7 @@ def test_try_files(folder: Path):
     assert "1 byte: ff" in lines
     assert result.stderr == (
         "3 messages without the attribute message_type: a job refuses such a message, unless the mapping has "
-        "unmarked = true or --default_message_type names its type\n"
+        "unmarked = true or --default-message-type names its type\n"
     )
 
 

@@ -13,11 +13,11 @@ from google.protobuf import json_format
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.message_types import Decoded, MappedType
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.formats.files import open_records
 from pipeline.formats.values import FileColumns
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
@@ -174,12 +174,12 @@ def read(file: Path, mapped: MappedType) -> list[dict[str, Any]]:
         return [
             {
                 "sensor_id": event.sensor_id,
-                "event_time": event.event_time.ToJsonString(),
+                "event_time": format_time(event.event_time_us),
                 "readings": dict(event.readings),
                 "metadata": dict(event.metadata),
             }
             for event in records
-            if isinstance(event, SensorEvent)
+            if isinstance(event, Event)
         ]
 
 

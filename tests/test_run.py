@@ -61,14 +61,13 @@ def test_both_spellings(launched, spelling):
     """Flags of the job and of Beam have hyphens or underscores; values stay as they are."""
     words = [
         "--bigtable-table", "a-b", "--bigtable-table=c_d", "--temp-location=gs://my-bucket/a_b",
-        "--autoscaling-algorithm", "THROUGHPUT-BASED", "--no-use-public-ips", "--experiments=my-own_one",
+        "--worker-zone", "a-b_c", "--no-use-public-ips", "--experiments=my-own_one",
     ]  # fmt: skip
     argv = launched(*(spelling(word) if word.startswith("--") and "=" not in word else word for word in words))
-    assert [flag for flag in argv if "bigtable_table" in flag] == ["--bigtable_table=a-b", "--bigtable_table=c_d"]
-    assert argv[-5:] == [
-        "--temp_location=gs://my-bucket/a_b",
-        "--autoscaling_algorithm", "THROUGHPUT-BASED", "--no_use_public_ips", "--experiments=my-own_one",
-    ]  # fmt: skip
+    given = parse_flags(argv).get_all_options()
+    assert given["bigtable_table"] == ["a-b", "c_d"]
+    assert (given["temp_location"], given["worker_zone"]) == ("gs://my-bucket/a_b", "a-b_c")
+    assert (given["use_public_ips"], given["experiments"]) == (False, ["my-own_one"])
 
 
 def test_defaults_are_those_of_the_job(launched):

@@ -18,11 +18,13 @@ from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.notation.times import from_datetime, parse_time
+from pipeline.core.notation.times import format_time, from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.quotes import rows_of_the_event
 from tests.support.lasting import lasting
@@ -87,7 +89,19 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     assert (sent.attributes["site"], sent.attributes[REPLAYS]) == ("north", "1")
     assert sent.attributes["event_id"] != "e1"
     with SensorTable.open("my-project", "my-instance", "sensors") as table:
-        assert table.latest("hall-2").metadata == {"serial": "0012"}
+        assert table.latest_events("hall-2").metadata == {"serial": "0012"}
+
+
+def test_the_readme_maps() -> None:
+    """The README's mapping makes an event of the message that it names."""
+    section = (ROOT / "README.md").read_text().split("**Your own messages**")[1]
+    (message,) = re.findall(r"^`(\{.*\})`", section, re.MULTILINE)
+    (mapping,) = re.findall(r"^```toml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    trials = Trials([MappedType("report.toml", mapping)], None)
+    trial = trials.of(Message(message.encode(), {}, "", datetime.now(UTC)), 10**16)
+    assert [(event.sensor_id, format_time(event.event_time_us), event.readings) for event in trial.events] == [
+        ("balloon-7", "2026-02-17T10:30:00.500Z", {"temperature": 23.5})
+    ]
 
 
 @pytest.mark.usefixtures("in_checkout")
@@ -138,4 +152,4 @@ def test_move_a_table(bigtable: str, tmp_path: Path) -> None:
     assert {line["sensor_id"] for line in lines} >= {"balloon-7", "balloon-8"}
     assert (tmp_path / "new.csv").read_text().count("\n") == 91
     with SensorTable.open("my-project", "my-instance", "by-location") as table:
-        assert len(list(table.range("balloon-8", start_us, start_us + 10**10, metadata={"location": "north"}))) == 90
+        assert len(list(table.events("balloon-8", start_us, start_us + 10**10, metadata={"location": "north"}))) == 90

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.backfill.dry_run import DryRun
-from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
+from pipeline.backfill.summary import DryRun, Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
 from pipeline.cli.options import (
@@ -26,7 +25,7 @@ from pipeline.cli.options import (
     table_options,
 )
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import noted_id, record_losses, retention_of
@@ -36,8 +35,8 @@ from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import json_line
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
@@ -45,7 +44,7 @@ from pipeline.formats.values import EventMaker, FileColumns, clock_us
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
-    from pipeline.backfill.request import Backfill, BackfillResult
+    from pipeline.backfill.request import Backfill, Outcome
     from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _DURATION = Parsed("duration", parse_duration)
@@ -141,9 +140,7 @@ def backfill(
         _check_dead_letters(dead_letters)
         policies = tables.describe(table)
         schema = _schema(table, policies)
-        maker: Maker = EventMaker(
-            columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone, encodes=False
-        )
+        maker: Maker = EventMaker(columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone)
         if mapped or decoder:
             maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
         files = job.find_inputs(inputs, dead_letters, maker, options, force=force or dry_run)
@@ -164,10 +161,10 @@ def backfill(
         )
         if dry_run:
             with progress_of("counting"):
-                outcome = job.survey(plan)
+                outcome = job.count(plan, surveys=True)
             report_records(outcome)
-            summary = _summary(table, plan, outcome, started)
-            result = DryRun(summary, outcome.survey, job.first_trials(plan, Trials(mapped, decoder)))
+            summary = Summary(table, len(files), outcome, time.monotonic() - started)
+            result = DryRun(summary, job.trials_of_events(plan, Trials(mapped, decoder)))
             if as_json:
                 print_json_line(result.as_json())
             else:
@@ -190,7 +187,7 @@ def backfill(
         click.echo(f"Interrupted: written rows stay; {_TO_GO_ON}", err=True)
         ctx.exit(130)
     report_records(outcome)
-    summary = _summary(table, plan, outcome, started)
+    summary = Summary(table, len(files), outcome, time.monotonic() - started)
     if as_json:
         print_json_line(summary.as_json())
     else:
@@ -199,16 +196,10 @@ def backfill(
     ctx.exit(1 if summary.refused else 0)
 
 
-def _summary(table: TableName, plan: "Backfill", outcome: "BackfillResult", started: float) -> Summary:
-    ran = outcome.processes, outcome.done_before
-    seconds = time.monotonic() - started
-    return Summary(table, len(plan.files), outcome.totals, outcome.repeated, outcome.of_files, seconds, *ran)
-
-
 def _schema(name: TableName, policies: Mapping[str, Policy]) -> TableSchema:
     schema = schema_of(name)
     if missing := [family for family in schema.families if family not in policies]:
-        raise ServerProblem(
+        raise ServerError(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
             f"{name.apply_command} adds what is missing"
         )
@@ -224,16 +215,14 @@ def _check_dead_letters(file: str | None) -> None:
         raise click.UsageError(f"--refused: {file} is not a regular file")
 
 
-def _check_expired(outcome: "BackfillResult", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
+def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
     """Raises ClickException if the count found unreadable files or expired events."""
-    if outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES):
+    if outcome.totals[metrics.BACKFILL_UNREADABLE_FILES]:
         report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
-    if expired := outcome.totals.get(metrics.EXPIRED_EVENTS, 0):
+    if expired := outcome.totals[metrics.EXPIRED_EVENTS]:
         raise click.ClickException(
-            expired_message(
-                expired, outcome.totals.get(metrics.EVENTS, 0), plan.target.name, plan.expiry, policies, "written"
-            )
+            expired_message(expired, outcome.totals[metrics.EVENTS], plan.target.name, plan.expiry, policies, "written")
         )
 
 

@@ -1,10 +1,9 @@
-"""Reads files of readings into messages like a publisher's. Records that are not events become dead letters."""
+"""Reads files of readings into events, and messages for mappings. Records that are neither become dead letters."""
 
 import gzip
 import os
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.context import BaseContext
@@ -20,35 +19,27 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.core.dead_letters import Replay
+from pipeline.backfill.request import LINE, READ
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.decoding.file_names import FILE as FILE  # an attribute of what is made here
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
+from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
 from pipeline.formats.files import Maker, is_block_format, records_of
-from pipeline.formats.lines import MappedRecord, Refusal, Remark, UnreadableFile, one_line
-from pipeline.formats.mapped import MappedMaker
-from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.formats.lines import MappedRecord, Refusal, Remark, one_line
+from pipeline.formats.values import UnreadableFile
 from pipeline.transforms import metrics
 from pipeline.transforms.process import CheckedEvents
 
-LINE = "line"
-"""The attribute of a refused record's line or number, beside that of its file."""
-
 REFUSED, REMARKS = "refused", "remarks"
 """The tags of the outputs beside messages: ``Message`` elements that are dead letters, and ``(file, line, text)``."""
-READ = "ReadFiles"
-"""The step that refuses records."""
 
 _MESSAGES = "messages"
 _MEASURES = 2  # of a process: bytes, raw rows
-_MOST_EVENTS = 500  # in a message
-_MOST_BYTES = 1_000_000
-_MOST_READINGS = 20_000  # of checked events in an element
-_RANGE_BYTES = 64 << 20  # the part of a block-structured file for each worker
+_MOST_EVENTS = 500  # in an element
+_MOST_READINGS = 20_000  # of these
 _FINAL = gzip.BadGzipFile, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
 _GLOB = frozenset("*?[")  # characters that make a path a pattern
 
@@ -57,7 +48,7 @@ class ReadRecords(NamedTuple):
     """The outputs of :class:`ReadFiles`.
 
     Attributes:
-        messages: ``PubsubMessage`` elements.
+        messages: ``CheckedEvents`` and ``PubsubMessage`` elements.
         refused: ``Message`` elements that are dead letters.
         remarks: ``(file, line, text)`` of warnings that refuse no record.
     """
@@ -78,14 +69,13 @@ class Meter:
         self.begin(0, 1)
 
     def begin(self, size: int, steps: int) -> None:
-        """Begins anew, for files of so many bytes."""
+        """Begins anew, for files of ``size`` bytes."""
         self.total = size * steps
         self._all: Any = [0] * _MEASURES
         self._first = 0
-        self._positions: dict[str, int] = {}
 
     def shared(self, context: BaseContext, processes: int) -> Any:
-        """Measures so many other processes. Returns what each has to :meth:`share`."""
+        """Measures other processes. Returns what each has to :meth:`share`."""
         self._all = context.RawArray("q", _MEASURES * (processes + 1))
         return self._all
 
@@ -93,13 +83,8 @@ class Meter:
         """Measures this process for the one that called :meth:`shared`."""
         self._all, self._first = numbers, _MEASURES * (process + 1)
 
-    def note(self, path: str, position: int) -> None:
-        """Records how many bytes of a file were read."""
-        self.note_bytes(position - self._positions.get(path, 0))
-        self._positions[path] = position
-
     def note_bytes(self, size: int) -> None:
-        """Records that so many bytes went through a step."""
+        """Records that bytes went through a step."""
         self._all[self._first] += size
 
     def note_rows(self, rows: int) -> None:
@@ -127,7 +112,7 @@ def find_files(patterns: Iterable[str]) -> dict[str, int]:
 
     Raises:
         FileNotFoundError: a pattern matches no file. The message is one line.
-        ServerProblem: the file system or the bucket can't be reached.
+        ServerError: the file system or the bucket can't be reached.
     """
     found: dict[Hashable, tuple[str, int]] = {}
     for pattern in patterns:
@@ -140,7 +125,7 @@ def find_files(patterns: Iterable[str]) -> dict[str, int]:
                 (match,) = FileSystems.match([prefix + pattern])
                 files = match.metadata_list
         except (BeamIOError, ValueError) as error:
-            raise ServerProblem(f"{pattern}: {one_line(error)}") from error
+            raise ServerError(f"{pattern}: {one_line(error)}") from error
         if not files:
             raise FileNotFoundError(f"{pattern}: no such file")
         for path, size in sorted((file.path.removeprefix(prefix), file.size_in_bytes) for file in files):
@@ -181,77 +166,28 @@ def check_file(path: str, maker: Maker) -> None:
 class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
-    One worker reads a file; several share an Avro or Parquet file, unless a mapping needs the order of its records. A
-    message contains many events of one file. An event that breaks a rule of the contract has a message of its own, with
-    its line, which the decoder refuses. A record for a mapping also has a message of its own, which the decoder maps.
-
-    Args:
-        paths: the files, as :func:`find_files` returns them.
-        maker: the maker of events, or of messages for mappings, from records.
+    One worker reads a file. An element contains many events of one file. An event that breaks a rule of the contract
+    has a message of its own, with its line, which the decoder refuses. A record for a mapping also has a message, which
+    the decoder maps.
     """
 
-    paths: Sequence[str]
+    files: Mapping[str, int]
     maker: Maker
 
     def expand(self, begin: Any) -> Any:  # ReadRecords; Beam takes the annotation for a type hint and warns
         read = (
             begin
-            | "Files" >> beam.Create(self.paths)
-            | "Ranges" >> beam.FlatMap(_ranges, whole=_in_order(self.maker))
-            | "SpreadRanges" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(self.step()).with_outputs(REFUSED, REMARKS, main=_MESSAGES)
+            | "Files" >> beam.Create(list(self.files.items()))
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(ReadFileFn(self.maker)).with_outputs(REFUSED, REMARKS, main=_MESSAGES)
         )
         return ReadRecords(read[_MESSAGES], read[REFUSED], read[REMARKS])
 
-    def step(self) -> beam.DoFn:
-        """Returns the step that reads :class:`FileRange` elements."""
-        return _ReadRangeFn(READ, self.maker)
 
+class ReadFileFn(beam.DoFn):
+    """Reads ``(path, size)`` of files: packs events, makes dead letters of refusals, and counts both."""
 
-class FileRange(NamedTuple):
-    """A byte range of a file, with the blocks that start in it; the whole file if the format has no blocks.
-
-    Attributes:
-        path: the file.
-        start: the first byte.
-        stop: the end.
-        size: the number of bytes.
-    """
-
-    path: str
-    start: int = 0
-    stop: int = sys.maxsize
-    size: int = 0
-
-
-def ranges_of(maker: Maker, paths: Iterable[str]) -> Iterator[FileRange]:
-    """Yields the ranges of files that are read one by one."""
-    for path in paths:
-        yield from _ranges(path, whole=_in_order(maker))
-
-
-def _in_order(maker: Maker) -> bool:
-    return isinstance(maker, MappedMaker) and maker.by_order
-
-
-def _ranges(path: str, *, whole: bool) -> Iterator[FileRange]:
-    size, step = 0, sys.maxsize
-    with suppress(UnreadableFile):  # the step that reads the file reports it
-        if is_block_format(path) and not whole:
-            step = _RANGE_BYTES
-        with closing(open_file(path)) as file:
-            size = file.seek(0, os.SEEK_END)
-    starts = range(0, max(size, 1), step)
-    for start in starts:
-        stop = sys.maxsize if start == starts[-1] else start + _RANGE_BYTES
-        yield FileRange(path, start, stop, min(stop, size) - start)
-
-
-class _ReadRangeFn(beam.DoFn):
-    """Reads the records of ranges: packs events into messages, makes dead letters of refusals, and counts both."""
-
-    def __init__(self, step: str, maker: Maker) -> None:
-        self._step = step
+    def __init__(self, maker: Maker) -> None:
         self._maker = maker
         self._records = metrics.counter(metrics.BACKFILL_RECORDS)
         self._refused = metrics.counter(metrics.BACKFILL_REFUSED_RECORDS)
@@ -259,70 +195,57 @@ class _ReadRangeFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._file = ""
-        self._events: list[SensorEvent] = []
-        self._bytes = 0
-        self._checked: list[Event] = []
+        self._events: list[Event] = []
         self._readings = self._counted = 0
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for message in self._flush():
-            yield WindowedValue(message, MIN_TIMESTAMP, [GlobalWindow()])
+        for events in self._flush():
+            yield WindowedValue(events, MIN_TIMESTAMP, [GlobalWindow()])
         self._records.inc(self._counted)
 
-    def process(self, element: FileRange) -> Iterator[Any]:
+    def process(self, element: tuple[str, int]) -> Iterator[Any]:
         yield from self._flush()
-        self._file = path = element.path
+        path, size = element
+        self._file = path
+        measured = 0
         try:
-            with (
-                closing(open_file(path)) as file,
-                records_of(path, file, self._maker, element.start, element.stop, sniff=True) as records,
-            ):
+            with closing(open_file(path)) as file, records_of(path, file, self._maker, sniff=True) as records:
                 in_blocks = is_block_format(path)
                 for number, record in enumerate(records):
-                    if number % _MOST_EVENTS == 0 and not in_blocks:
-                        METER.note(path, file.tell())
+                    if number % _MOST_EVENTS == 0:
+                        yield from self._flush()
+                        if not in_blocks:
+                            METER.note_bytes(file.tell() - measured)
+                            measured = file.tell()
                     self._counted += 1
                     if isinstance(record, Event):
-                        self._checked.append(record)
+                        self._events.append(record)
                         self._readings += len(record.readings)
-                        if number % _MOST_EVENTS == 0 or self._readings >= _MOST_READINGS:
+                        if self._readings >= _MOST_READINGS:
                             yield from self._flush()
                     elif isinstance(record, MappedRecord):
                         yield _message_of(path, record)
                     elif isinstance(record, Remark):
                         self._counted -= 1
                         yield TaggedOutput(REMARKS, (path, record.line, record.text))
-                    else:
-                        yield from self._add(path, record)
-            METER.note(f"{path}:{element.start}" if element.start else path, element.size)
+                    elif isinstance(record, Refusal):
+                        yield self._refuse(path, record)
+                    elif record.events:
+                        self._events += record.events
+                        self._readings += sum(len(event.readings) for event in record.events)
+                    else:  # only a mapping can read it
+                        yield _message_of(path, MappedRecord(0, record.message))
+            METER.note_bytes(size - measured)
         except UnreadableFile as problem:
             if _is_transient(problem.__cause__):
-                raise ServerProblem(f"{path}: {problem}") from problem
+                raise ServerError(f"{path}: {problem}") from problem
             self._unreadable.inc()
             yield TaggedOutput(REMARKS, (path, 0, str(problem)))
 
-    def _add(self, file: str, record: SensorEvent | Replay | Refusal) -> Iterator[Any]:
-        """Adds events to the pending message, or yields a refusal; yields the pending message when it is full."""
-        if isinstance(record, Refusal):
-            yield self._refuse(file, record)
-            return
-        if isinstance(record, Replay) and not record.events:  # only a mapping can read it
-            yield _message_of(file, MappedRecord(0, record.message))
-        for event in record.events if isinstance(record, Replay) else (record,):
-            size = event.ByteSize()
-            if len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
-                yield from self._flush()
-            self._events.append(event)
-            self._bytes += size
-
-    def _flush(self) -> Iterator[PubsubMessage | CheckedEvents]:
-        if self._checked:
-            yield CheckedEvents({FILE: self._file}, self._checked)
-            self._checked, self._readings = [], 0
+    def _flush(self) -> Iterator[CheckedEvents]:
         if self._events:
-            message = message_of(self._events)
-            yield PubsubMessage(message.data, {**message.attributes, FILE: self._file})
-            self._events, self._bytes = [], 0
+            yield CheckedEvents({FILE: self._file}, self._events)
+            self._events, self._readings = [], 0
 
     def _refuse(self, file: str, refusal: Refusal) -> Any:
         attributes = {FILE: file, **({LINE: str(refusal.line)} if refusal.line else {})}
@@ -330,7 +253,7 @@ class _ReadRangeFn(beam.DoFn):
             return PubsubMessage(refusal.data, {MESSAGE_TYPE: EVENT_TYPE, **attributes})
         self._refused.inc()
         problem = BadData(refusal.code, refusal.reason)
-        return TaggedOutput(REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
+        return TaggedOutput(REFUSED, dead_letter(Message(b"", attributes), problem, READ, datetime.now(UTC)))
 
 
 def _message_of(file: str, record: MappedRecord) -> PubsubMessage:

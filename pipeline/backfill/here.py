@@ -9,46 +9,53 @@ the last whole round:
 3. roll-ups follow the rows that were written.
 
 Memory is bounded: a process has one file of readings in memory, which the number of such files keeps small.
+
+Notes on this disk say which files are done: a folder with ``done.json`` and the refused records of these files. It is
+gone when the backfill has ended: running it again begins anew.
 """
 
-import heapq
+import fcntl
 import itertools
+import json
 import os
 import pickle
+import shutil
 import struct
 import tempfile
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
 
-from pipeline.backfill.done import LETTERS, Done
-from pipeline.backfill.files import METER, REFUSED, REMARKS, FileRange, ReadFiles, ranges_of
-from pipeline.backfill.gather import GatherFn, Repeated, kind_of_batch, repeated_in
-from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
-from pipeline.backfill.survey import NOTHING, Survey, SurveyFn
+from pipeline.backfill.files import METER, REFUSED, REMARKS, ReadFileFn
+from pipeline.backfill.request import Backfill, Outcome, Repeated, Survey
 from pipeline.backfill.transforms import (
     LISTED,
     REPEATED,
     ROLLED_UP,
-    CompleteLongerWindows,
-    CompleteWindows,
+    SENSORS,
+    CompleteFn,
+    CompleteLongerFn,
+    GatherFn,
+    SurveyFn,
+    kind_of_batch,
+    repeated_in,
     work_rows,
 )
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.windows import sources
-from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.lines import one_line
 from pipeline.job.processes import SPAWN, processes_of
 from pipeline.private_apis.no_runner import Output, Step, counted, dumps, loads
 from pipeline.transforms import metrics
@@ -65,69 +72,16 @@ _BUFFER_BYTES = 16 << 20  # of all files to which a process appends
 _MOST_LISTED = 1000  # windows that wait to be listed
 _MOST_STATS = 50_000  # windows whose statistics wait in memory for the longer ones
 _MOST_EVENTS = 10_000  # that are surveyed together
-_MOST_LINES = 100  # refused records in memory
 _MOST_GROUPS = 2000  # rows of roll-ups that a process settles at once
 _BYTES_OF_PROCESS = 8 << 20  # of files, for which another process is worth its start
+_LETTERS = "letters-"  # the beginning of the names of files with refused records; numbers, by which they sort, follow
+_DONE = "done.json"
 _GROUP = struct.Struct("<I")
 _FRAME = struct.Struct("<I")  # the size of what follows
 
 
-@dataclass
-class Outcome:
-    """What a part of a backfill has done.
-
-    Attributes:
-        counts: the values of counters by name.
-        refused: the first refusals.
-        remarks: the first remarks.
-        repeated: the events and readings that come again.
-        of_files: the number of refused records of each file that has some.
-        groups: the groups of roll-ups that are due.
-        survey: the survey of the events.
-    """
-
-    counts: Counter[str] = field(default_factory=Counter)
-    refused: list[RecordNote] = field(default_factory=list)
-    remarks: list[RecordNote] = field(default_factory=list)
-    repeated: Repeated = field(default_factory=Repeated)
-    of_files: Counter[str] = field(default_factory=Counter)
-    groups: set[GroupKey] = field(default_factory=set)
-    survey: Survey = NOTHING
-
-    def add(self, other: "Outcome") -> None:
-        """Adds another part."""
-        self.counts.update(other.counts)
-        self.refused = heapq.nsmallest(MAX_REPORTED, [*self.refused, *other.refused])
-        self.remarks = heapq.nsmallest(MAX_REPORTED, [*self.remarks, *other.remarks])
-        self.repeated = Repeated.total([self.repeated, other.repeated])
-        self.of_files.update(other.of_files)
-        self.groups |= other.groups
-        self.survey = Survey.merged([self.survey, other.survey])
-
-    def as_json(self) -> list[Any]:
-        """Returns the outcome for a file; :meth:`of_json` reads it."""
-        return [self.counts, self.refused, self.remarks, self.repeated, self.of_files]
-
-    @classmethod
-    def of_json(cls, found: Sequence[Any]) -> "Outcome":
-        counts, refused, remarks, repeated, of_files = found
-        return cls(
-            Counter(counts),
-            [RecordNote(*each) for each in refused],
-            [RecordNote(*each) for each in remarks],
-            Repeated.of_json(repeated),
-            Counter(of_files),
-        )
-
-
 class _Steps:
-    """The steps of a backfill in one process.
-
-    Args:
-        backfill: the backfill.
-        folder: the folder of the round's files.
-        partitions: the number of files of readings.
-    """
+    """The steps of a backfill in one process."""
 
     def __init__(self, backfill: Backfill, folder: Path, partitions: int) -> None:
         FileSystems.set_options(backfill.options())
@@ -135,7 +89,6 @@ class _Steps:
         self._schema = backfill.target.schema
         self._table = backfill.target.name, self._schema, backfill.target.effective_retention
         self._kind = kind_of_batch(self._schema)
-        self._types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
         self._steps: dict[str, Step] = {}
         self._connections = ExitStack()
         self._rewriter: Rewriter | None = None
@@ -154,13 +107,13 @@ class _Steps:
 
     @property
     def _read(self) -> Step:
-        return self._step("read", ReadFiles(self._backfill.paths, self._backfill.maker).step)
+        return self._step("read", partial(ReadFileFn, self._backfill.maker))
 
     @property
     def _process(self) -> Step:
         backfill = self._backfill
         kinds, expiries = [self._kind], [backfill.expiry]
-        make = partial(ProcessMessages, max_future=backfill.max_future, types=self._types, kinds=kinds)
+        make = partial(ProcessMessages, max_future=backfill.max_future, types=backfill.types, kinds=kinds)
         return self._step("process", lambda: make([self._schema], expiries=expiries).step())
 
     @property
@@ -168,31 +121,27 @@ class _Steps:
         write = WriteRawRows(self._table[0], self._schema, bulk=True, kind=self._kind)
         return self._step("write", write.step)
 
-    def count(self, part: FileRange, surveys: bool) -> Outcome:
-        """Counts the events of a part of a file, and those that are older than the table keeps readings.
-
-        Args:
-            part: the part.
-            surveys: whether to survey the events as well. Writes sensors and readings to files on this disk.
-        """
+    def count(self, file: tuple[str, int], surveys: bool) -> Outcome:
+        """Counts the events of a file, and those that are older than the table keeps readings."""
         backfill, outcome, waiting = self._backfill, Outcome(), list[Event]()
-        decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], self._types)
+        decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], backfill.types)
         expired = Expired(backfill.expiry)
-        with counted(metrics.NAMESPACE) as outcome.counts:
+        with counted(metrics.NAMESPACE) as outcome.totals:
             decoder.start()
-            for tag, value in self._read.bundle([part]):
-                notes = [value]
+            for tag, value in self._read.bundle([file]):
+                if tag == REMARKS:
+                    outcome.remark(value)
+                    continue
+                letters = [value]
                 if tag is None:
-                    events, notes = decoder.decode(notes, now := now_us())
+                    events, letters = decoder.decode(letters, now := now_us())
                     if events:
                         expired.count(events, now)
                         waiting += events if surveys else ()
                     if len(waiting) >= _MOST_EVENTS:
                         self._survey(waiting, outcome)
-                for each in notes:
-                    _note(outcome, tag, each)
-                if notes and tag != REMARKS:
-                    outcome.of_files[part.path] += len(notes)
+                for letter in letters:
+                    outcome.refuse(letter)
             decoder.finish()
         self._survey(waiting, outcome)
         return outcome
@@ -203,10 +152,10 @@ class _Steps:
             return
         sensors, readings = (_Files(self._folder, name, self._partitions) for name in ("sensors", "readings"))
         for tag, value in self._step("survey", SurveyFn).bundle(events):
-            if tag is None:
-                outcome.survey = Survey.merged([outcome.survey, value])
-            else:
+            if tag == SENSORS:
                 sensors.add(zlib.crc32(value), value)
+            else:
+                outcome.survey = Survey.total([outcome.survey, value])
         for _, (group, data) in self._step("gather", partial(GatherFn, self._schema)).bundle(events):
             readings.add(group, _GROUP.pack(group) + data)
         sensors.close()
@@ -214,46 +163,41 @@ class _Steps:
         events.clear()
 
     def repeated(self, partition: int) -> Outcome:
-        """Counts the sensors of a file of sensors, and what comes again in a file of readings."""
-        outcome, sensors = Outcome(), {sensor for _, sensor in _read_frames(self._folder / f"sensors-{partition}")}
-        outcome.survey = NOTHING._replace(sensors=len(sensors))
+        """Counts the sensors of a file of sensors, and what a file of readings repeats."""
+        sensors = {sensor for _, sensor in _read_frames(self._folder / f"sensors-{partition}")}
+        outcome = Outcome(survey=Survey(sensors=len(sensors)))
         for spans in self._spans(partition):
             outcome.repeated = Repeated.total([outcome.repeated, *map(repeated_in, spans)])
         return outcome
 
-    def load(self, number: int, part: FileRange) -> Outcome:
-        """Writes the raw rows of a part of a file, and the confirmed readings to files on this disk.
-
-        Args:
-            number: the number of the part, by which dead letters are in order.
-            part: the part.
-        """
-        outcome, letters = Outcome(), _Letters(self._backfill, self._folder / f"{LETTERS}{number:08}")
-        readings = _Files(self._folder, "readings", self._partitions)
+    def load(self, number: int, file: tuple[str, int]) -> Outcome:
+        """Writes the raw rows of a file, and the confirmed readings to files on this disk."""
+        outcome, readings = Outcome(), _Files(self._folder, "readings", self._partitions)
+        keeps_letters = bool(self._backfill.dead_letters)
+        letters = (self._folder / f"{_LETTERS}{number:08}").open("w") if keeps_letters else None
 
         def noted(outputs: Iterable[Output]) -> Iterator[Any]:
             for tag, value in outputs:
-                if tag in (REFUSED, DEAD_LETTERS):
-                    letters.add(value)
-                if tag in (REFUSED, DEAD_LETTERS, REMARKS):
-                    _note(outcome, tag, value)
+                if tag == REMARKS:
+                    outcome.remark(value)
+                elif tag in (REFUSED, DEAD_LETTERS):
+                    outcome.refuse(value)
+                    if letters:
+                        letters.write(self._backfill.as_line(value) + "\n")
                 else:
                     if isinstance(value, RawRows):
                         METER.note_rows(len(value.rows))
                     yield value
 
         read, process, write = self._read, self._process, self._write
-        with counted(metrics.NAMESPACE) as outcome.counts:
+        with counted(metrics.NAMESPACE) as outcome.totals, letters or nullcontext():
             for step in (read, process, write):
                 step.start()
-            messages = _chained(noted(read.process(part)), lambda: noted(read.finish()))
+            messages = _chained(noted(read.process(file)), lambda: noted(read.finish()))
             rows = _chained(_each(noted, process, messages), lambda: noted(process.finish()))
             for group, data in _chained(_each(noted, write, rows), lambda: noted(write.finish())):
                 readings.add(group, _GROUP.pack(group) + data)
         readings.close()
-        letters.close()
-        if letters.count:
-            outcome.of_files[part.path] = letters.count
         return outcome
 
     def complete(self, partition: int) -> Outcome:
@@ -261,7 +205,7 @@ class _Steps:
         if not self._schema.tiers:
             return self.repeated(partition)
         outcome = Outcome()
-        with counted(metrics.NAMESPACE) as outcome.counts:
+        with counted(metrics.NAMESPACE) as outcome.totals:
             for spans in self._spans(partition):
                 self._complete_group(spans, outcome)
         return outcome
@@ -287,10 +231,10 @@ class _Steps:
         marks = _Files(self._folder, "rollups", self._partitions)
         for index, tier in enumerate(tiers):
             if of_sources[index] < 0:
-                make = CompleteWindows(self._table, *of_job, backfill.max_future).step
+                make = partial(CompleteFn, *self._table, tier, *of_job, backfill.max_future)
                 elements: Iterable[Any] = spans
             else:
-                make = CompleteLongerWindows(self._table, tier).step
+                make = partial(CompleteLongerFn, *self._table, tier)
                 elements = [(window, shorter.items()) for window, shorter in waiting[index].items()]
                 waiting[index].clear()
             longer = [at for at, source in enumerate(of_sources) if source == index]
@@ -328,7 +272,7 @@ class _Steps:
         for _, mark in _read_frames(self._folder / f"rollups-{partition}"):
             shard, sensor_id = pickle.loads(mark)  # noqa: S301 (this program wrote it, to its own folder)
             shards[shard].append(sensor_id)
-        with counted(metrics.NAMESPACE) as outcome.counts:
+        with counted(metrics.NAMESPACE) as outcome.totals:
             step = self._step("settle shards", self._settle.shards)
             outcome.groups.update(value for _, value in step.bundle(shards.items()))
         return outcome
@@ -336,7 +280,7 @@ class _Steps:
     def settle_groups(self, groups: Sequence[GroupKey]) -> Outcome:
         """Settles groups of roll-ups."""
         outcome = Outcome()
-        with counted(metrics.NAMESPACE) as outcome.counts:
+        with counted(metrics.NAMESPACE) as outcome.totals:
             list(self._step("settle groups", self._settle.groups).bundle(groups))
         return outcome
 
@@ -345,43 +289,8 @@ class _Steps:
         return SettleRollups(self._table[0], self._schema)
 
 
-class _Letters:
-    """Writes the refused records of a part of a file, one a line.
-
-    Attributes:
-        count: the number of records.
-    """
-
-    def __init__(self, backfill: Backfill, path: Path) -> None:
-        self.count = 0
-        self._as_line = backfill.as_line if backfill.dead_letters else None
-        self._path = path
-        self._lines: list[str] = []
-
-    def add(self, letter: Message) -> None:
-        """Adds a refused record."""
-        self.count += 1
-        if self._as_line is not None:
-            self._lines.append(self._as_line(letter) + "\n")
-            if len(self._lines) >= _MOST_LINES:
-                self.close()
-
-    def close(self) -> None:
-        """Writes what waits."""
-        if self._lines:
-            with self._path.open("a") as file:
-                file.writelines(self._lines)
-            self._lines = []
-
-
 class _Files:
-    """Files on this disk to which several processes append.
-
-    Args:
-        folder: the folder.
-        name: the beginning of their names.
-        count: the number of files.
-    """
+    """Files on this disk to which several processes append."""
 
     def __init__(self, folder: Path, name: str, count: int) -> None:
         self._path, self._count = folder / name, count
@@ -406,9 +315,9 @@ class _Files:
         file = os.open(f"{self._path}-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(file, buffer) < len(buffer):  # a later write would not follow this one
-                raise ServerProblem(f"{self._path.parent}: the disk is full; set TMPDIR to a folder with more room")
+                raise ServerError(f"{self._path.parent}: the disk is full; set TMPDIR to a folder with more room")
         except OSError as error:
-            raise ServerProblem(f"{self._path.parent}: {error.strerror}; set TMPDIR to another folder") from error
+            raise ServerError(f"{self._path.parent}: {error.strerror}; set TMPDIR to another folder") from error
         finally:
             os.close(file)
 
@@ -426,19 +335,11 @@ def _read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
 def _parts(path: Path, places: Iterable[tuple[int, int]]) -> list[bytes]:
     """Returns the bytes at some positions of a file, given the size of each."""
     with path.open("rb") as file:
-        found = list[bytes]()
+        parts = list[bytes]()
         for position, size in places:
             file.seek(position)
-            found.append(file.read(size))
-        return found
-
-
-def _note(outcome: Outcome, tag: str | None, value: Any) -> None:
-    """Notes a refusal or a remark, if it is among the first."""
-    notes, note = (outcome.remarks, RecordNote(*value)) if tag == REMARKS else (outcome.refused, note_of(value))
-    notes.append(note)
-    if len(notes) > 2 * MAX_REPORTED:
-        notes[:] = heapq.nsmallest(MAX_REPORTED, notes)
+            parts.append(file.read(size))
+        return parts
 
 
 def _each(noted: Callable[[Iterable[Output]], Iterator[Any]], step: Step, elements: Iterable[Any]) -> Iterator[Any]:
@@ -472,14 +373,7 @@ _Each = Callable[[str, Iterable[tuple[Any, ...]]], Iterator[Outcome]]
 
 @contextmanager
 def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Iterator[_Each]:
-    """Yields a function that shares calls among the processes of a backfill: this one, or several others.
-
-    Args:
-        backfill: the backfill.
-        folder: the folder of files that the processes share.
-        partitions: the number of files of readings.
-        size: the number of processes.
-    """
+    """Yields a function that shares calls among the processes of a backfill: this one, or several others."""
     if size == 1:
         with closing(_Steps(backfill, folder, partitions)) as own:
             yield lambda method, calls: (getattr(own, method)(*arguments) for arguments in calls)
@@ -489,61 +383,142 @@ def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Itera
         yield lambda method, calls: processes.each(_call, ((method, arguments) for arguments in calls))
 
 
-def count(backfill: Backfill, *, surveys: bool = False) -> BackfillResult:
-    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing.
+class Done:
+    """The files that a backfill has done, if an earlier run with the same identity was interrupted, and their outcome.
 
-    Args:
-        backfill: the backfill.
-        surveys: whether to survey the events as well.
+    Raises:
+        ServerError: another process has the notes: the same backfill is running.
     """
-    total, processes, parts = Outcome(), processes_for(backfill.files), ranges_of(backfill.maker, backfill.paths)
-    partitions = _partitions(max(backfill.files.values()), processes)
+
+    def __init__(self, identity: Iterable[bytes]) -> None:
+        digest = blake2b(b"\x00".join(identity), digest_size=10).hexdigest()
+        root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tidetable"
+        self.folder = root / f"backfill-{digest}"
+        self._lock_path = self.folder.with_suffix(".lock")
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = self._lock_path.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ServerError(
+                "the same backfill is running; wait until it has ended, and run this one again"
+            ) from error
+        self.files: dict[str, tuple[int, str]] = {}
+        self.outcome = Outcome()
+        try:
+            notes = json.loads((self.folder / _DONE).read_text())
+            self.files = {path: (size, checksum) for path, (size, checksum) in notes["files"].items()}
+            self.outcome = Outcome.of_json(notes["outcome"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            self.forget()  # none, or those of another release
+
+    def has(self, path: str, size: int) -> bool:
+        """Returns whether a file is done, and has not changed since."""
+        noted = self.files.get(_absolute(path))
+        return noted is not None and noted == (size, _checksum(path))
+
+    @property
+    def letters(self) -> int:
+        """The number that follows those of all files with refused records."""
+        return max([int(file.name.removeprefix(_LETTERS)) + 1 for file in self.folder.glob(f"{_LETTERS}*")], default=0)
+
+    def note(self, sizes: Mapping[str, int], letters: Iterable[Path]) -> None:
+        """Notes that files are done, with the outcome of all, and moves the files with their refused records."""
+        for path, size in sizes.items():
+            if FileSystems.exists(path) and _size(path) == size:
+                self.files[_absolute(path)] = size, _checksum(path)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for file in letters:
+            shutil.move(file, self.folder / file.name)
+        waiting = self.folder / f"{_DONE}.new"
+        waiting.write_text(json.dumps({"files": self.files, "outcome": self.outcome.as_json()}))
+        waiting.replace(self.folder / _DONE)
+
+    def write_letters(self, target: str) -> None:
+        """Writes the refused records of all files to one, local or in a bucket. Replaces an existing one."""
+        try:
+            with FileSystems.create(target, "text/plain") as file:
+                for letters in sorted(self.folder.glob(f"{_LETTERS}*")):
+                    file.write(letters.read_bytes())
+        except (BeamIOError, OSError) as error:
+            raise ServerError(f"{target}: {getattr(error, 'strerror', None) or one_line(error)}") from error
+
+    def close(self) -> None:
+        """Lets another process have the notes."""
+        self._lock_path.unlink(missing_ok=True)
+        self._lock.close()
+
+    def forget(self) -> None:
+        """Deletes the notes."""
+        self.files, self.outcome = {}, Outcome()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).absolute())
+
+
+def _size(path: str) -> int:
+    return (
+        int(FileSystems.match([path])[0].metadata_list[0].size_in_bytes) if "://" in path else Path(path).stat().st_size
+    )
+
+
+def _checksum(path: str) -> str:
+    if "://" in path:
+        return str(FileSystems.checksum(path))
+    digest = blake2b(digest_size=16)
+    try:
+        with Path(path).open("rb") as file:
+            while data := file.read(1 << 20):
+                digest.update(data)
+    except OSError:
+        return ""
+    return digest.hexdigest()
+
+
+def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
+    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+    total = Outcome(processes=processes_for(backfill.files))
+    partitions = _partitions(max(backfill.files.values()), total.processes)
     METER.begin(sum(backfill.files.values()), 1)
     with (
         tempfile.TemporaryDirectory(prefix="tidetable-") as name,
-        _crew(backfill, Path(name), partitions, processes) as each,
+        _crew(backfill, Path(name), partitions, total.processes) as each,
     ):
-        for outcome in each("count", ((part, surveys) for part in parts)):
+        for outcome in each("count", ((file, surveys) for file in backfill.files.items())):
             total.add(outcome)
         for outcome in each("repeated", ((number,) for number in range(partitions if surveys else 0))):
             total.add(outcome)
-    return _result_of(total)._replace(processes=processes)
+    return total
 
 
-def load(backfill: Backfill, done: Done) -> BackfillResult:
-    """Writes the rows of all events.
-
-    Args:
-        backfill: the backfill.
-        done: the files that an interrupted run has done; this one goes on after them.
-    """
-    total = Outcome.of_json(done.outcome) if done.outcome else Outcome()
+def load(backfill: Backfill, done: Done) -> Outcome:
+    """Writes the rows of all events."""
+    total = done.outcome
     left = {path: size for path, size in backfill.files.items() if not done.has(path, size)}
-    done_before = len(backfill.files) - len(left)
-    processes, numbers = processes_for(left), itertools.count(done.letters)
+    total.done_before = len(backfill.files) - len(left)
+    total.processes, numbers = processes_for(left), itertools.count(done.letters)
     METER.begin(sum(left.values()), 2)
     with tempfile.TemporaryDirectory(prefix="tidetable-") as name:
-        folder, most_bytes = Path(name), _ROUND_BYTES * processes
-        partitions = _partitions(max([*left.values(), most_bytes]), processes)
-        with _crew(backfill, folder, partitions, processes) as each:
-            for paths in _rounds(left, most_bytes):
-                outcome = Outcome()
-                parts = zip(numbers, ranges_of(backfill.maker, paths), strict=False)
-                _round(each, outcome, parts, partitions, sum(left[path] for path in paths))
-                total.add(outcome)
-                done.note({path: left[path] for path in paths}, total.as_json(), folder.glob(f"{LETTERS}*"))
+        folder, most_bytes = Path(name), _ROUND_BYTES * total.processes
+        partitions = _partitions(max([*left.values(), most_bytes]), total.processes)
+        with _crew(backfill, folder, partitions, total.processes) as each:
+            for files in _rounds(left, most_bytes):
+                total.add(_round(each, zip(numbers, files.items(), strict=False), partitions, sum(files.values())))
+                done.note(files, folder.glob(f"{_LETTERS}*"))
                 for file in folder.iterdir():
                     file.unlink()
     if backfill.dead_letters:
         done.write_letters(backfill.dead_letters)
     done.forget()
-    return _result_of(total)._replace(processes=processes, done_before=done_before)
+    return total
 
 
-def _round(each: _Each, outcome: Outcome, parts: Iterable[tuple[int, FileRange]], partitions: int, size: int) -> None:
-    """Takes some files, of so many bytes, through all steps."""
-    for part in each("load", parts):
-        outcome.add(part)
+def _round(each: _Each, files: Iterable[tuple[int, tuple[str, int]]], partitions: int, size: int) -> Outcome:
+    """Takes files, with their numbers and ``size`` bytes in all, through all steps."""
+    outcome = Outcome.total(each("load", files))
     numbers = [(number,) for number in range(partitions)]
     for number, part in enumerate(each("complete", numbers)):
         outcome.add(part)
@@ -555,6 +530,7 @@ def _round(each: _Each, outcome: Outcome, parts: Iterable[tuple[int, FileRange]]
     for part in each("settle_groups", ((batch,) for batch in batches)):
         outcome.add(part)
     outcome.groups.clear()
+    return outcome
 
 
 def processes_for(sizes: Mapping[str, int]) -> int:
@@ -568,19 +544,13 @@ def _partitions(largest: int, processes: int) -> int:
     return min(max(_PARTITIONS * processes, largest // _PARTITION_BYTES), _MOST_PARTITIONS)
 
 
-def _rounds(sizes: Mapping[str, int], most_bytes: int) -> Iterator[list[str]]:
-    paths, size = list[str](), 0
-    for path, of_file in sizes.items():
-        paths.append(path)
-        size += of_file
-        if size >= most_bytes:
-            yield paths
-            paths, size = [], 0
-    if paths:
-        yield paths
-
-
-def _result_of(outcome: Outcome) -> BackfillResult:
-    refused, remarks = (heapq.nsmallest(MAX_REPORTED, some) for some in (outcome.refused, outcome.remarks))
-    of_files = dict(outcome.of_files.most_common(MAX_FILES))
-    return BackfillResult(dict(outcome.counts), refused, remarks, outcome.survey, outcome.repeated, of_files)
+def _rounds(sizes: Mapping[str, int], most_bytes: int) -> Iterator[dict[str, int]]:
+    files, total = dict[str, int](), 0
+    for path, size in sizes.items():
+        files[path] = size
+        total += size
+        if total >= most_bytes:
+            yield files
+            files, total = {}, 0
+    if files:
+        yield files

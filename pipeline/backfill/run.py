@@ -14,15 +14,13 @@ from the files' readings and these rows. It is never added to a stored one, so r
 
 import json
 import secrets
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any
 
 import apache_beam as beam
 import google.auth
@@ -32,41 +30,49 @@ from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.combiners import Count, Top
+from apache_beam.typehints import KV
 
 from pipeline.backfill import here
-from pipeline.backfill.done import Done
-from pipeline.backfill.files import FILE, READ, ReadFiles, check_file, find_files, identity, is_pattern
-from pipeline.backfill.gather import CountRepeated, GatherFn, GatherSpans, Repeated, kind_of_batch
-from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
-from pipeline.backfill.survey import NOTHING, Survey, SurveyEvents, trials_of_events
+from pipeline.backfill.files import ReadFiles, ReadRecords, check_file, find_files, identity, is_pattern, open_file
+from pipeline.backfill.request import READ, Backfill, Outcome, RecordNote, Survey
 from pipeline.backfill.transforms import (
-    CompleteLongerWindows,
-    CompleteWindows,
-    CountExpired,
-    ListWindows,
+    LISTED,
+    REPEATED,
+    ROLLED_UP,
+    SENSORS,
+    CompleteFn,
+    CompleteLongerFn,
+    CountExpiredFn,
+    GatherFn,
+    SurveyFn,
+    gathered_spans,
+    kind_of_batch,
+    repeated_in,
+    work_rows,
 )
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.message import Message
-from pipeline.core.windows import sources
-from pipeline.formats.files import Maker
-from pipeline.formats.lines import UnreadableFile
-from pipeline.formats.mapped import MappedMaker
+from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows import Window, sources
+from pipeline.formats.files import Maker, first_trials, records_of
+from pipeline.formats.values import UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.transforms.process import DecodeMessages, ProcessMessages
-from pipeline.transforms.settle_rollups import SettleRollups
+from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow
+from pipeline.transforms.tables import now_us
 from pipeline.transforms.write import WriteRawRows, WriteRows
 
-_MOST_SHOWN = 3
-
+_MOST_SHOWN = 3  # records of a dry run
+_MOST_TRIED = 1000  # records, to find these
 _GCS = "gs://"
 _TIMEOUT_S = 10.0
 _WRITE_LETTERS = "WriteDeadLetters"
-_REFUSED, _REMARK, _SURVEY, _REPEATED, _OF_FILES = "refused", "remark", "survey", "repeated", "files"
+_SURVEYS, _WINDOWS = "surveys", "windows"
+_Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
 def find_inputs(
@@ -74,16 +80,9 @@ def find_inputs(
 ) -> dict[str, int]:
     """Returns the files that the patterns match, with their sizes in bytes. Checks that one of them can be read.
 
-    Args:
-        patterns: paths and globs, local or in buckets.
-        dead_letters: the file for refused records, if any.
-        maker: the maker, with the names of the columns or the mappings.
-        options: Beam's options.
-        force: whether the file for refused records may exist; :func:`load` replaces it.
-
     Raises:
         BadFlag: a pattern matches no file, a Dataflow job gets a local path, or the file for refused records exists.
-        ServerProblem: no file can be read, or a bucket can't be reached.
+        ServerError: no file can be read, or a bucket can't be reached.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
     if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
@@ -109,209 +108,164 @@ def find_inputs(
         except UnreadableFile as problem:
             problems.append(f"{path}: {problem}")
     if len(problems) == len(files):  # otherwise the job reports them, and reads the others
-        raise ServerProblem(problems[0])
+        raise ServerError(problems[0])
     return files
 
 
-def count(backfill: Backfill) -> BackfillResult:
-    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
+    """Counts the events and the expired ones among them, and may survey the events. Writes nothing."""
     if runs_here(backfill.options()):
-        return here.count(backfill)
-    return _run(backfill, lambda pipeline, notes: _count(pipeline, backfill, notes))
+        return here.count(backfill, surveys=surveys)
+    return _run(backfill, partial(_count, backfill=backfill, surveys=surveys))
 
 
-def survey(backfill: Backfill) -> BackfillResult:
-    """Counts the events as :func:`count` does, and surveys what they contain."""
-    if runs_here(backfill.options()):
-        return here.count(backfill, surveys=True)
-    return _run(backfill, lambda pipeline, notes: _survey(pipeline, backfill, notes))
-
-
-def first_trials(backfill: Backfill, trials: Trials) -> list[tuple[str, Message, Trial]]:
+def trials_of_events(backfill: Backfill, trials: Trials) -> list[tuple[str, Message, Trial]]:
     """Returns the first records of the first file that become events: where each is, its message, and its events."""
-    latest_us = time.time_ns() // 1000 + backfill.max_future // timedelta(microseconds=1)
-    with suppress(UnreadableFile):  # the job reports it
-        return list(islice(trials_of_events(backfill.paths[0], backfill.maker, trials, latest_us), _MOST_SHOWN))
+    path, latest_us = next(iter(backfill.files)), now_us() + backfill.max_future // timedelta(microseconds=1)
+    with (
+        suppress(UnreadableFile),  # the job reports it
+        closing(open_file(path)) as file,
+        records_of(path, file, backfill.maker, sniff=True) as records,
+    ):
+        tried = first_trials(path, records, trials, _MOST_TRIED, latest_us)
+        return list(islice((trial for trial in tried if trial[2].events), _MOST_SHOWN))
     return []
 
 
-def load(backfill: Backfill, *, restart: bool = False) -> BackfillResult:
-    """Writes the rows of all events.
-
-    Args:
-        backfill: the backfill.
-        restart: whether to begin anew after an interruption.
-    """
+def load(backfill: Backfill, *, restart: bool = False) -> Outcome:
+    """Writes the rows of all events."""
     if runs_here(backfill.options()):
-        with closing(Done(backfill.identity)) as done:
+        with closing(here.Done(backfill.identity)) as done:
             if restart:
                 done.forget()
             return here.load(backfill, done)
     if backfill.dead_letters and FileSystems.exists(backfill.dead_letters):
         FileSystems.delete([backfill.dead_letters])  # Beam would do it, with a warning
-    return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
+    return _run(backfill, partial(_load, backfill=backfill))
 
 
-def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    events, told = _read(pipeline, backfill)
-    _ = told | "Note" >> _Note(notes)
-    _ = events | "CountExpired" >> CountExpired(backfill.expiry)
+def _count(pipeline: beam.Pipeline, backfill: Backfill, surveys: bool) -> PCollection:
+    read = _read(pipeline, backfill)
+    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=backfill.types)
+    decoded = read.messages | "DecodeMessages" >> decode
+    events, surveyed = decoded.events, list[PCollection]()
+    _ = events | "CountExpired" >> beam.ParDo(CountExpiredFn(backfill.expiry))
+    if surveys:
+        schema = backfill.target.schema
+        found = events | "Survey" >> beam.ParDo(SurveyFn()).with_outputs(SENSORS, main=_SURVEYS)
+        sensors = found[SENSORS] | "Distinct" >> beam.Distinct() | "One" >> beam.Map(lambda _: Survey(sensors=1))
+        surveys_of = (found[_SURVEYS], sensors) | "Surveys" >> beam.Flatten()
+        spans = gathered_spans(events | "Gather" >> beam.ParDo(GatherFn(schema)), schema)
+        surveyed = [
+            surveys_of | "NoteSurvey" >> beam.Map(lambda survey: Outcome(survey=survey)),
+            spans | "NoteRepeated" >> beam.Map(lambda span: Outcome(repeated=repeated_in(span))),
+        ]
+    refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
+    return _noted(refused, read.remarks, *surveyed)
 
 
-def _survey(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    events, told = _read(pipeline, backfill)
-    surveys = events | "SurveyEvents" >> SurveyEvents() | "TellSurvey" >> beam.Map(lambda found: (_SURVEY, found))
-    schema = backfill.target.schema
-    spans = events | "Gather" >> beam.ParDo(GatherFn(schema)) | "GatherSpans" >> GatherSpans(schema)
-    repeated = _told_repeated(spans | "CountRepeated" >> CountRepeated())
-    _ = (told, surveys, repeated) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
-    _ = events | "CountExpired" >> CountExpired(backfill.expiry)
-
-
-def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
+def _load(pipeline: beam.Pipeline, backfill: Backfill) -> PCollection:
     name, schema = backfill.target.name, backfill.target.schema
     table, kind = (name, schema, backfill.target.effective_retention), kind_of_batch(schema)
-    read = _messages(pipeline, backfill)
+    read = _read(pipeline, backfill)
     process = ProcessMessages(
-        [schema], max_future=backfill.max_future, types=read.types, kinds=[kind], expiries=[backfill.expiry]
+        [schema], max_future=backfill.max_future, types=backfill.types, kinds=[kind], expiries=[backfill.expiry]
     )
     processed = read.messages | "ProcessMessages" >> process
     written = processed.raw[0] | "WriteRawRows" >> WriteRawRows(name, schema, bulk=True, kind=kind)
     letters = (read.refused, processed.dead_letters, written.dead_letters)
     refused = letters | "Refused" >> beam.Flatten()
-    spans = written.readings | "GatherSpans" >> GatherSpans(schema)
-    repeated: PCollection | None = None
-    tiers, windows, listed, rolled_up = schema.tiers, list[PCollection](), [], []
-    of_job = backfill.allowed_lateness, backfill.late_firing
-    for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
+    spans = gathered_spans(written.readings, schema)
+    repeated = list[PCollection]()
+    tiers, windows, rolled_up = schema.tiers, list[PCollection](), list[PCollection]()
+    of_job = backfill.allowed_lateness, backfill.late_firing, backfill.max_future
+    for index, (tier, source) in enumerate(zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True)):
+        text = tier.window.text
         if source < 0:
-            whole = CompleteWindows(table, *of_job, backfill.max_future)
-            completed = spans | f"CompleteWindows[{tier.window.text}]" >> whole
+            gathered, complete = spans, beam.ParDo(CompleteFn(*table, tier, *of_job))
         else:
-            longer = CompleteLongerWindows(table, tier)
-            completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
-        windows.append(completed.windows)
-        repeated = completed.repeated or repeated
-        rolled_up.append(completed.rolled_up)
-        listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(schema))
+            by_longer = beam.Map(_by_longer, tier.window).with_output_types(_Shorter)
+            gathered = windows[source] | f"ByLongerWindow[{text}]" >> by_longer
+            gathered = gathered | f"GatherWindows[{text}]" >> beam.GroupByKey()
+            complete = beam.ParDo(CompleteLongerFn(*table, tier))
+        tags = LISTED, ROLLED_UP, REPEATED
+        completed = gathered | f"CompleteWindows[{text}]" >> complete.with_outputs(*tags, main=_WINDOWS)
+        completed[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
+        completed[ROLLED_UP].element_type = WrittenWindow
+        windows.append(completed[_WINDOWS])
+        rolled_up.append(completed[ROLLED_UP])
+        repeated.append(completed[REPEATED])
+        to_row = beam.Map(work_rows, schema).with_output_types(EncodedRows)
+        listed = completed[LISTED] | f"ListWindows[{text}]" >> to_row
+        _ = listed | f"WriteList{index or ''}" >> WriteRows(name)
     if schema.rollups:
         _ = rolled_up | "RolledUp" >> beam.Flatten() | "SettleRollups" >> SettleRollups(name, schema)
-    if repeated is None:  # a table without tiers
-        repeated = spans | "CountRepeated" >> CountRepeated()
-    _ = (_told(refused, read.remarks), _told_repeated(repeated)) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
-    for index, rows in enumerate(listed):
-        _ = rows | f"WriteList{index or ''}" >> WriteRows(name)
+    if not tiers:
+        repeated = [spans | "CountRepeated" >> beam.Map(repeated_in)]
+    noted = (
+        repeated
+        | "Repeated" >> beam.Flatten()
+        | "NoteRepeated" >> beam.Map(lambda repeated: Outcome(repeated=repeated))
+    )
     if backfill.dead_letters:
         lines = refused | "ToLine" >> beam.Map(backfill.as_line)
         _ = lines | _WRITE_LETTERS >> _to_one_file(backfill.dead_letters)
+    return _noted(refused, read.remarks, noted)
 
 
-class _Messages(NamedTuple):
-    """The messages of files.
-
-    Attributes:
-        messages: ``PubsubMessage`` elements.
-        refused: ``Message`` elements that are dead letters.
-        remarks: ``(file, line, text)`` of warnings.
-        types: the message types; None for the built-in one.
-    """
-
-    messages: PCollection
-    refused: PCollection
-    remarks: PCollection
-    types: MessageTypes | None
+def _by_longer(element: tuple[str, tuple[int, Any]], longer: Window) -> tuple[tuple[str, int], tuple[int, Any]]:
+    """Keys a shorter window by the longer one: Beam has no windows of calendars, and needs none."""
+    sensor_id, shorter = element
+    return (sensor_id, longer.start_of(shorter[0])), shorter
 
 
-def _messages(pipeline: beam.Pipeline, backfill: Backfill) -> _Messages:
-    read = pipeline | READ >> ReadFiles(backfill.paths, backfill.maker)
-    messages = read.messages
-    if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
-        messages = messages | "SpreadMessages" >> beam.Reshuffle()
-    types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
-    return _Messages(messages, read.refused, read.remarks, types)
+def _read(pipeline: beam.Pipeline, backfill: Backfill) -> ReadRecords:
+    read: ReadRecords = pipeline | READ >> ReadFiles(backfill.files, backfill.maker)
+    # One worker reads a large file; the others share the rest of the work.
+    return read._replace(messages=read.messages | "SpreadMessages" >> beam.Reshuffle())
 
 
-def _read(pipeline: beam.Pipeline, backfill: Backfill) -> tuple[PCollection, PCollection]:
-    """Returns ``Event`` elements, and the first refusals and remarks."""
-    read = _messages(pipeline, backfill)
-    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=read.types)
-    decoded = read.messages | "DecodeMessages" >> decode
-    refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
-    return decoded.events, _told(refused, read.remarks)
+def _noted(refused: PCollection, remarks: PCollection, *parts: PCollection) -> PCollection:
+    """Returns the outcome of a job without its counters."""
 
+    def of_letter(letter: Message) -> Outcome:
+        outcome = Outcome()
+        outcome.refuse(letter)
+        return outcome
 
-def _told(refused: PCollection, remarks: PCollection) -> PCollection:
-    """Returns the first refusals and remarks, and the files with most refused records."""
-    told = (
-        refused | "TellRefused" >> beam.Map(lambda letter: (_REFUSED, tuple(note_of(letter)))),
-        remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
+    noted = (
+        refused | "NoteRefused" >> beam.Map(of_letter),
+        remarks | "NoteRemarks" >> beam.Map(lambda remark: Outcome(remarks=[RecordNote(*remark)])),
     )
-    first = told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
-    of_files = (
-        refused
-        | "OfFile" >> beam.Map(lambda letter: letter.attributes.get(FILE, ""))
-        | "Count" >> Count.PerElement()
-        | "TellFiles" >> beam.Map(lambda counted: (_OF_FILES, counted))
-        | "Most" >> Top.PerKey(MAX_FILES, key=lambda counted: counted[1])
-    )
-    return (first, of_files) | "FirstAndMost" >> beam.Flatten()
-
-
-def _told_repeated(repeated: PCollection) -> PCollection:
-    """Returns a note on what comes again in the files, from ``Repeated`` elements."""
-    total = repeated | "TotalRepeated" >> beam.CombineGlobally(Repeated.total)
-    return total | "TellRepeated" >> beam.Map(lambda found: (_REPEATED, found))
-
-
-@dataclass(eq=False)
-class _Note(beam.PTransform):
-    """Writes ``(kind, note)`` elements to a file."""
-
-    path: str
-
-    def expand(self, notes: PCollection) -> PCollection:
-        return notes | "ToLine" >> beam.Map(json.dumps) | "Write" >> _to_one_file(self.path)
+    return (*noted, *parts) | "AllNoted" >> beam.Flatten() | "Total" >> beam.CombineGlobally(Outcome.total)
 
 
 def _to_one_file(path: str) -> WriteToText:
     return WriteToText(path, num_shards=1, shard_name_template="")
 
 
-def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> BackfillResult:
+def _run(backfill: Backfill, build: Callable[[beam.Pipeline], PCollection]) -> Outcome:
+    """Runs a job that writes its outcome to a file in its temporary folder."""
     options = backfill.options()
-    with _folder(options) as folder:
-        path = f"{folder}/notes"
-        try:
-            totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
-        except ServerProblem as problem:
-            # The error of a failed write does not name the file, but Beam names the step.
-            if backfill.dead_letters and f"while running '{_WRITE_LETTERS}/" in str(problem.__cause__):
-                raise ServerProblem(f"{backfill.dead_letters}: {problem}") from problem
-            raise
-        with FileSystems.open(path) as file:
-            notes = dict(map(json.loads, file.read().splitlines()))
-    refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
-    survey, repeated = Survey.of_json(notes.get(_SURVEY, NOTHING)), Repeated.of_json(notes.get(_REPEATED, Repeated()))
-    of_files = dict(sorted(notes.get(_OF_FILES, [])))
-    return BackfillResult(totals, refused, remarks, survey, repeated, of_files)
+    path = f"{options.view_as(GoogleCloudOptions).temp_location.rstrip('/')}/notes-{secrets.token_hex(8)}"
 
+    def whole(pipeline: beam.Pipeline) -> None:
+        _ = build(pipeline) | "ToJson" >> beam.Map(lambda outcome: json.dumps(outcome.as_json())) | _to_one_file(path)
 
-@contextmanager
-def _folder(options: PipelineOptions) -> Iterator[str]:
-    """Returns a temporary folder for a job's notes: local, or in the job's bucket."""
-    if runs_here(options):
-        folder = tempfile.mkdtemp(prefix="tidetable-")
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return
-    folder = f"{options.view_as(GoogleCloudOptions).temp_location.rstrip('/')}/notes-{secrets.token_hex(8)}"
     try:
-        yield folder
+        totals = bounded.run(options, whole, [backfill.target.schema])
+        with FileSystems.open(path) as file:
+            outcome = Outcome.of_json(json.loads(file.read()))
+    except ServerError as problem:
+        # The error of a failed write does not name the file, but Beam names the step.
+        if backfill.dead_letters and f"while running '{_WRITE_LETTERS}/" in str(problem.__cause__):
+            raise ServerError(f"{backfill.dead_letters}: {problem}") from problem
+        raise
     finally:
         with suppress(BeamIOError, OSError):  # a failed job wrote no file
-            FileSystems.delete([f"{folder}/notes"])
+            FileSystems.delete([path])
+    outcome.totals = Counter(totals)
+    return outcome
 
 
 def _check_output(path: str, inputs: Iterable[str], *, force: bool) -> None:

@@ -1,7 +1,7 @@
-"""Prints the result of ``tidetable backfill``: the first refused records, and the totals."""
+"""Prints the result of ``tidetable backfill`` or of its dry run: the first refused records, totals, first events."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,8 @@ from rich.progress import (
 from rich.text import Text
 
 from pipeline.cli.console import err
+from pipeline.cli.tables import number, print_table, word
+from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.durations import format_duration
@@ -30,9 +32,12 @@ from pipeline.core.notation.times import format_time
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
-    from pipeline.backfill.gather import Repeated
-    from pipeline.backfill.request import BackfillResult
+    from pipeline.backfill.request import Outcome
+    from pipeline.core.decoding.dry_decode import Trial
+    from pipeline.core.events.message import Message
 
+_MOST_METRICS = 50
+_WRITTEN = ("raw_rows", "aggregate_rows", "rollup_rows", "windows_listed", "windows_left")  # keys that a dry run lacks
 _REFRESH_S = 0.2
 _LINE_S = 30.0  # between two lines of a log
 _SKIPPED = metrics.TYPE_COUNTERS[2]
@@ -40,27 +45,12 @@ _SKIPPED = metrics.TYPE_COUNTERS[2]
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a backfill.
-
-    Args:
-        table: the written table.
-        files: the number of input files.
-        totals: the job's counters.
-        repeated: the events and readings that come again.
-        of_files: the number of refused records by file.
-        seconds: the duration.
-        processes: the number of processes on this machine; 0 for a job on Dataflow.
-        done_before: the number of files that an interrupted run had done.
-    """
+    """The result of a backfill."""
 
     table: TableName
     files: int
-    totals: Mapping[str, int]
-    repeated: "Repeated"
-    of_files: Mapping[str, int]
+    outcome: "Outcome"
     seconds: float
-    processes: int = 0
-    done_before: int = 0
 
     @property
     def records(self) -> int:
@@ -85,16 +75,16 @@ class Summary:
             "records": self.records,
             "events": self.events,
             "distinct_events": self._distinct,
-            "repeated_readings": self.repeated.readings,
-            "lost_readings": self.repeated.lost,
+            "repeated_readings": self.outcome.repeated.readings,
+            "lost_readings": self.outcome.repeated.lost,
             "lost_examples": [
                 {
-                    "sensor_id": each.sensor_id,
-                    "event_time": format_time(each.time_us),
-                    "metric": each.metric,
-                    "values": each.values,
+                    "sensor_id": lost.sensor_id,
+                    "event_time": format_time(lost.time_us),
+                    "metric": lost.metric,
+                    "values": lost.values,
                 }
-                for each in self.repeated.examples
+                for lost in self.outcome.repeated.examples
             ],
             "skipped": self._skipped,
             "refused": self.refused,
@@ -106,7 +96,7 @@ class Summary:
             "windows_listed": self._of(metrics.BACKFILL_WINDOWS_LISTED),
             "windows_left": self._of(metrics.BACKFILL_WINDOWS_LEFT),
             "expired": self._of(metrics.EXPIRED_EVENTS),
-            "refused_by_file": dict(self.of_files),
+            "refused_by_file": self._of_files,
             "seconds": round(self.seconds, 3),
         }
 
@@ -121,8 +111,10 @@ class Summary:
             f"{rolled_up}written to {self.table}, "
             f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s {self._way}"
         )
-        if self.done_before:
-            click.echo(f"of these, an earlier run that was interrupted had written {counted(self.done_before, 'file')}")
+        if self.outcome.done_before:
+            click.echo(
+                f"of these, an earlier run that was interrupted had written {counted(self.outcome.done_before, 'file')}"
+            )
         self.print_notes(dead_letters)
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
@@ -149,24 +141,24 @@ class Summary:
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
             click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
             if self.files > 1:
-                for path, number in sorted(self.of_files.items()):
+                for path, number in sorted(self._of_files.items()):
                     click.echo(f"  {plain(path)}: {counted(number, 'record')}")
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
-        if self.repeated.readings:
+        if again := self.outcome.repeated.readings:
             click.echo(
-                f"{fall}: {counted(self.repeated.readings, 'reading')} came again with the same sensor, time, metric "
+                f"{fall}: {counted(again, 'reading')} came again with the same sensor, time, metric "
                 "and value, which changes nothing"
             )
-        if lost := self.repeated.lost:
+        if count := self.outcome.repeated.lost:
             examples = "; ".join(
-                f"{plain(each.sensor_id)} at {format_time(each.time_us)}: {plain(each.metric)} is "
-                f"{' and '.join(format_value(value).decode() for value in each.values)}"
-                for each in self.repeated.examples
+                f"{plain(lost.sensor_id)} at {format_time(lost.time_us)}: {plain(lost.metric)} is "
+                f"{' and '.join(format_value(value).decode() for value in lost.values)}"
+                for lost in self.outcome.repeated.examples
             )
             click.echo(
-                f"{fall}: {counted(lost, 'reading')} lost, since the same sensor, time and metric came with another "
+                f"{fall}: {counted(count, 'reading')} lost, since the same sensor, time and metric came with another "
                 f"value, of which the table keeps one, such as {examples}"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):
@@ -177,38 +169,100 @@ class Summary:
     @property
     def _way(self) -> str:
         """Which way the backfill ran, and how fast."""
-        here = "in 1 process" if self.processes == 1 else f"in {self.processes} processes"
+        count = self.outcome.processes
+        processes = "1 process" if count == 1 else f"{count} processes"
         rate = self._of(metrics.RAW_ROWS) / self.seconds if self.seconds else 0
-        return f"{f'{here} on this machine' if self.processes else 'on Dataflow'}, {rate:,.0f} raw rows/s"
+        return f"{f'in {processes} on this machine' if count else 'on Dataflow'}, {rate:,.0f} raw rows/s"
 
     @property
     def _distinct(self) -> int:
         """How many events the table distinguishes."""
-        return self.events - self.repeated.events
+        return self.events - self.outcome.repeated.events
 
     @property
     def _skipped(self) -> int:
-        return sum(number for name, number in self.totals.items() if name.startswith(metrics.of_type(_SKIPPED, "")))
+        return sum(
+            number for name, number in self.outcome.totals.items() if name.startswith(metrics.of_type(_SKIPPED, ""))
+        )
+
+    @property
+    def _of_files(self) -> dict[str, int]:
+        """The number of refused records by file: of many files, those with most."""
+        from pipeline.backfill.request import MAX_FILES
+
+        return dict(self.outcome.of_files.most_common(MAX_FILES))
 
     def _of(self, name: str) -> int:
-        return self.totals.get(name, 0)
+        return self.outcome.totals[name]
 
     @property
     def _reasons(self) -> dict[str, int]:
         return {
             reason: number
-            for name, number in sorted(self.totals.items())
+            for name, number in sorted(self.outcome.totals.items())
             if number and (reason := metrics.dead_letter_reason(name))
         }
 
 
+@dataclass(frozen=True)
+class DryRun:
+    """The result of a dry run."""
+
+    summary: Summary
+    trials: Sequence[tuple[str, "Message", "Trial"]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the result as a JSON object."""
+        survey = self.summary.outcome.survey
+        totals = {key: value for key, value in self.summary.as_json().items() if key not in _WRITTEN}
+        has_events = bool(self.summary.events)
+        return {
+            **totals,
+            "sensors": survey.sensors,
+            "first": format_time(survey.first_us) if has_events else None,
+            "last": format_time(survey.last_us) if has_events else None,
+            "metrics": {
+                name: {"readings": metric.readings, "min": metric.least, "max": metric.greatest}
+                for name, metric in survey.metrics.items()
+            },
+            "first_records": [{"source": source, **trial.document()} for source, _, trial in self.trials],
+        }
+
+    def print(self) -> None:
+        """Prints the result as text."""
+        summary, survey = self.summary, self.summary.outcome.survey
+        what = counted(summary.events, "event")
+        if summary.events:
+            what += (
+                f" of {counted(survey.sensors, 'sensor')} from {format_time(survey.first_us)} to "
+                f"{format_time(survey.last_us)}"
+            )
+        click.echo(
+            f"{counted(summary.files, 'file')}, {counted(summary.records, 'record')}, {what}, "
+            f"{counted(summary.refused, 'record')} refused; {summary.seconds:.1f} s; nothing was written to "
+            f"{summary.table}"
+        )
+        summary.print_notes()
+        if survey.metrics:
+            self._print_metrics()
+        if (more := len(survey.metrics) - _MOST_METRICS) > 0:
+            click.echo(f"  … {counted(more, 'more metric')}; --json prints all")
+        click.echo()
+        for trial in self.trials:
+            print_trial(*trial)
+
+    def _print_metrics(self) -> None:
+        metrics = list(self.summary.outcome.survey.metrics.items())[:_MOST_METRICS]
+        rows = (
+            (name, f"{metric.readings:,}", format_value(metric.least).decode(), format_value(metric.greatest).decode())
+            for name, metric in metrics
+        )
+        print_table([word("metric"), *map(number, ("readings", "least", "greatest"))], rows, indent=2, is_bare=True)
+
+
 @contextmanager
 def progress_of(doing: str) -> Iterator[None]:
-    """Shows on standard error how far the backfill in this process is: a bar on a terminal, otherwise lines in a log.
-
-    Args:
-        doing: the activity.
-    """
+    """Shows on standard error how far the backfill in this process is: a bar on a terminal, lines in a log."""
     from pipeline.backfill.files import METER
 
     class Rows(ProgressColumn):
@@ -254,16 +308,16 @@ def _line(doing: str, share: float, rows: int, seconds: float) -> str:
     return f"{doing}: {share:.0%}{rate}{left}"
 
 
-def report_records(outcome: "BackfillResult") -> None:
+def report_records(outcome: "Outcome") -> None:
     """Prints the remarks and the first refused records, in the format of publish."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
-    refused = outcome.totals.get(metrics.BACKFILL_REFUSED_RECORDS, 0) + outcome.totals.get(metrics.DEAD_LETTERS, 0)
+    refused = outcome.totals[metrics.BACKFILL_REFUSED_RECORDS] + outcome.totals[metrics.DEAD_LETTERS]
     if refused > len(outcome.refused):
         err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)
 
 
-def fail_on_unreadable(outcome: "BackfillResult", consequence: str = "") -> None:
+def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:
     """Raises ClickException if a file could not be read to its end."""
-    if unreadable := outcome.totals.get(metrics.BACKFILL_UNREADABLE_FILES, 0):
+    if unreadable := outcome.totals[metrics.BACKFILL_UNREADABLE_FILES]:
         raise click.ClickException(f"{counted(unreadable, 'file')} could not be read to the end{consequence}")

@@ -1,36 +1,43 @@
-"""Writes the aggregate rows of windows with events in the files, from these events and the table's raw rows."""
+"""The steps of a backfill after the steps that it shares with the streaming job.
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+They survey events, gather readings by groups of sensors and windows, and write the aggregate rows of windows with
+events in the files, from these events and the table's raw rows.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints import KV
 
-from pipeline.backfill.gather import Repeated, by_window, repeated_of, windows_of
+from pipeline.backfill.request import MAX_EXAMPLES, LostReading, Metric, Repeated, Survey
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.completion.auditable_windows import lateness_of
+from pipeline.core.accumulation.reading_columns import time_of_key
+from pipeline.core.completion.audit import lateness_of
 from pipeline.core.completion.stored_windows import Completed, SensorStart, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
+from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, read_group_readings, start_of_readings
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.rate import groups_of_batch, span_of_batch
+from pipeline.core.schema.retention import Expiry, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before
-from pipeline.core.windows import Window
+from pipeline.core.windows import HOURLY
 from pipeline.transforms import metrics
+from pipeline.transforms.process import Expired
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import CompletingFn, now_us
 
@@ -38,146 +45,150 @@ _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 LISTED, ROLLED_UP, REPEATED = "listed", "rolled_up", "repeated"
-"""The tags of the outputs beside windows; see :class:`CompletedWindows`."""
+"""The tags of the outputs of a step that completes windows.
 
-_WINDOWS = "windows"
-_Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
+- ``LISTED``: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit;
+- ``ROLLED_UP``: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
+  still write, since they are listed;
+- ``REPEATED``: ``Repeated`` elements; none of longer windows.
+
+The main output is ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written; None for the
+statistics of a row that the table has.
+"""
+
+SENSORS = "sensors"
+"""The tag of the sensors that :class:`SurveyFn` finds."""
 
 
-@dataclass(eq=False)
-class CountExpired(beam.PTransform):
+class CountExpiredFn(beam.DoFn):
     """Counts the ``Event`` elements that Bigtable would collect soon after they are written. Has no output."""
 
-    expiry: Expiry
-
-    def expand(self, events: PCollection) -> PCollection:
-        return events | "Count" >> beam.ParDo(_CountExpiredFn(self.expiry))
-
-
-class _CountExpiredFn(beam.DoFn):
     def __init__(self, expiry: Expiry) -> None:
-        self._expiry = expiry
-        self._expired = metrics.counter(metrics.EXPIRED_EVENTS)
+        self._expired = Expired(expiry)
 
     def process(self, element: Event) -> None:
-        now_us = time.time_ns() // 1000
-        if self._expiry.expires(element.event_time_us, element.readings, now_us, element.metadata):
-            self._expired.inc()
+        self._expired.count([element], now_us())
 
 
-class CompletedWindows(NamedTuple):
-    """The outputs of the steps that complete windows.
+class SurveyFn(beam.DoFn):
+    """Surveys the events of a bundle: a :class:`Survey` without sensors, and the ids of the sensors in UTF-8."""
 
-    Attributes:
-        windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written; None for the
-            statistics of a row that the table has.
-        listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
-        rolled_up: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
-            still write, since they are listed.
-        repeated: ``Repeated`` elements, whose sum tells what comes again in the files; None of longer windows.
+    def start_bundle(self) -> None:
+        self._sensors: set[str] = set()
+        self._first_us = self._last_us = 0
+        self._metrics: dict[str, tuple[int, float, float]] = {}
+
+    def process(self, element: Event) -> None:
+        self._sensors.add(element.sensor_id)
+        time_us, of_name = element.event_time_us, self._metrics
+        self._first_us = min(self._first_us or time_us, time_us)
+        self._last_us = max(self._last_us, time_us)
+        for name, value in element.readings.items():
+            count, least, greatest = of_name.get(name, (0, value, value))
+            of_name[name] = count + 1, min(least, value), max(greatest, value)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        metrics = {name: Metric(*metric) for name, metric in self._metrics.items()}
+        yield GlobalWindows.windowed_value(Survey(0, self._first_us, self._last_us, metrics))
+        for sensor_id in self._sensors:
+            yield TaggedOutput(SENSORS, GlobalWindows.windowed_value(sensor_id.encode()))
+
+
+def kind_of_batch(schema: TableSchema) -> Kind:
+    """Returns how a batch job gathers the readings of a table: in its shortest windows; in hours without tiers."""
+    window = schema.tiers[0].window if schema.tiers else HOURLY
+    return window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
+
+
+def gathered_spans(readings: PCollection, schema: TableSchema) -> PCollection:
+    """Returns ``((group of sensors, number of the span), parts)`` of ``(group of sensors, readings)`` of windows."""
+    span_us = span_of_batch(schema.rate, kind_of_batch(schema)[0])
+    by_span = beam.MapTuple(lambda group, data: ((group, start_of_readings(data) // span_us), data))
+    keyed = readings | "BySpan" >> by_span.with_output_types(tuple[tuple[int, int], bytes])
+    return keyed | "GatherSpans" >> beam.GroupByKey()
+
+
+@beam.typehints.with_output_types(tuple[int, bytes])
+class GatherFn(beam.DoFn):
+    """Gathers the readings of a bundle's ``Event`` elements: ``(group of sensors, readings)`` of each window."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._gathered = GroupedReadings(*kind_of_batch(schema))
+
+    def start_bundle(self) -> None:
+        self._gathered.start()
+
+    def process(self, element: Event) -> None:
+        if element.readings:  # not of metadata alone
+            self._gathered.add([element])
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for group, _, data in self._gathered.take_groups():
+            yield GlobalWindows.windowed_value((group, data))
+
+
+def repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Repeated:
+    """Returns what readings of a span repeat."""
+    return Repeated.total(repeated for *_, repeated in _windows_in(element[1]))
+
+
+def _windows_in(
+    parts: Iterable[bytes],
+) -> Iterator[tuple[int, dict[str, WindowReadings], Counter[str], Repeated]]:
+    """Yields the windows of a group of sensors in a span, oldest first.
+
+    A window has its start, an accumulator by sensor, which has each reading once, the number of events by sensor, and
+    the repetitions.
     """
-
-    windows: PCollection
-    listed: PCollection
-    rolled_up: PCollection
-    repeated: PCollection | None = None
-
-
-@dataclass(eq=False)
-class CompleteWindows(beam.PTransform):
-    """Writes the aggregate rows of the shortest windows, and returns :class:`CompletedWindows`.
-
-    Takes the output of :class:`~pipeline.backfill.gather.GatherSpans`, whose readings are in the table by now. The
-    aggregate counts each of them and of the window's raw rows once. If both have a reading, the raw row's value counts.
-    Leaves a window unchanged, and lists it, if the new row may count less than the stored one, or if a foreign row may
-    belong to it. Writes and also lists a window if a job may still write it: its panes lack these events until the job
-    has found the window on the list.
-
-    Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
-    the table. Thus the last writer of a row has read the raw rows of all.
-
-    Args:
-        table: the table's name, schema and retention.
-        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
-        late_firing: the late firing interval of that job.
-        max_future: the maximum time by which an event may be ahead of now.
-    """
-
-    table: tuple[TableName, TableSchema, Retention]
-    allowed_lateness: timedelta
-    late_firing: timedelta
-    max_future: timedelta = MAX_FUTURE_US * _MICROSECOND
-
-    def expand(self, spans: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
-        tags = LISTED, ROLLED_UP, REPEATED
-        outputs = spans | "Complete" >> beam.ParDo(self.step()).with_outputs(*tags, main=_WINDOWS)
-        outputs[REPEATED].element_type = Repeated
-        return _outputs(outputs)._replace(repeated=outputs[REPEATED])
-
-    def step(self) -> beam.DoFn:
-        """Returns the step that completes windows."""
-        of_job = self.allowed_lateness, self.late_firing, self.max_future
-        return _CompleteFn(*self.table, self.table[1].tiers[0], *of_job)
+    by_start = defaultdict[int, list[bytes]](list)
+    for data in parts:
+        by_start[start_of_readings(data)].append(data)
+    for start_us in sorted(by_start):
+        windows, events, readings = defaultdict[str, WindowReadings](WindowReadings), Counter[str](), Counter[str]()
+        for data in by_start[start_us]:
+            for sensor_id, names, times, values, members in read_group_readings(data):
+                window = windows[sensor_id]
+                window.extend(names, times, values)
+                window.note(*members)
+                events[sensor_id] += len(times)
+                readings[sensor_id] += len(values)
+        repeated = Repeated()
+        sensors = set[str]()
+        for sensor_id, window in windows.items():
+            distinct_events, distinct_readings = window.distinct()
+            if distinct_events:
+                again = readings[sensor_id] - distinct_readings
+                sensors |= {sensor_id} if again else set()
+                repeated = Repeated(repeated.events + events[sensor_id] - distinct_events, repeated.readings + again)
+        yield start_us, windows, events, _without_lost(repeated, by_start[start_us], sensors) if sensors else repeated
 
 
-@dataclass(eq=False)
-class CompleteLongerWindows(beam.PTransform):
-    """Writes the aggregate rows of longer windows, from shorter ones.
-
-    Takes ``(sensor_id, (start in µs, WindowStats))`` of shorter windows and returns :class:`CompletedWindows`. Reads
-    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows. A job that
-    still writes these windows does the same.
-
-    Args:
-        table: the table's name, its schema, and what Bigtable may have collected.
-        tier: the tier of the longer windows.
-    """
-
-    table: tuple[TableName, TableSchema, Retention]
-    tier: Tier
-
-    def expand(self, windows: PCollection) -> Any:  # CompletedWindows
-        # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        outputs = (
-            windows
-            | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
-            | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(self.step()).with_outputs(LISTED, ROLLED_UP, main=_WINDOWS)
-        )
-        return _outputs(outputs)
-
-    def step(self) -> beam.DoFn:
-        """Returns the step that completes windows, given ``((sensor_id, start in µs), shorter windows)``."""
-        return _CompleteLongerFn(*self.table, self.tier)
-
-
-def _by_longer(element: tuple[str, tuple[int, WindowStats | None]], longer: Window) -> tuple[tuple[str, int], Any]:
-    sensor_id, shorter = element
-    return (sensor_id, longer.start_of(shorter[0])), shorter
-
-
-def _outputs(outputs: Any) -> CompletedWindows:
-    outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
-    outputs[LISTED].element_type = KV[str, int]
-    outputs[ROLLED_UP].element_type = WrittenWindow
-    return CompletedWindows(outputs[_WINDOWS], outputs[LISTED], outputs[ROLLED_UP])
-
-
-@dataclass(eq=False)
-class ListWindows(beam.PTransform):
-    """Formats ``(sensor_id, start in µs)`` of windows as ``EncodedRows`` of the table's work list.
-
-    A longer window is listed as the first window of the shortest tier in it: a repair checks all tiers.
-    """
-
-    schema: TableSchema
-
-    def expand(self, windows: PCollection) -> PCollection:
-        return windows | "ToRows" >> beam.Map(work_rows, self.schema).with_output_types(EncodedRows)
+def _without_lost(repeated: Repeated, parts: Iterable[bytes], sensors: Collection[str]) -> Repeated:
+    """Returns the repetitions, and tells apart the readings of these sensors that have several values."""
+    first: dict[tuple[int, str, str], float] = {}
+    several = defaultdict[tuple[int, str, str], set[float]](set)
+    for data in parts:
+        for sensor_id, names, times, values, _ in read_group_readings(data):
+            if sensor_id not in sensors:
+                continue
+            for (time, metric), value in zip(product(times, names), values, strict=True):
+                reading = time, sensor_id, metric
+                if first.setdefault(reading, value) != value:
+                    several[reading].add(value)
+    lost = sum(map(len, several.values()))
+    examples = (
+        LostReading(time_of_key(time), sensor_id, metric, (min(values), max(values)))
+        for (time, sensor_id, metric), others in several.items()
+        for values in [{first[time, sensor_id, metric], *others}]
+    )
+    return Repeated(repeated.events, repeated.readings - lost, lost, tuple(heapq.nsmallest(MAX_EXAMPLES, examples)))
 
 
 def work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
-    """Returns the row of the table's work list for a window."""
+    """Returns the row of the table's work list for a window.
+
+    A longer window is listed as the first window of the shortest tier in it: a repair checks all tiers.
+    """
     return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
 
 
@@ -190,7 +201,10 @@ class _Pending(NamedTuple):
 
 
 class _WritingFn(CompletingFn):
-    """Completes windows and writes their aggregate rows, many at once."""
+    """Completes windows and writes their aggregate rows, many together.
+
+    A job with this allowed lateness and late firing interval may still write windows; zero if no job is running.
+    """
 
     def __init__(
         self,
@@ -200,11 +214,13 @@ class _WritingFn(CompletingFn):
         tier: Tier,
         allowed_lateness: timedelta = timedelta(0),
         late_firing: timedelta = timedelta(0),
+        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
     ) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
         of_jobs = retention.lateness_of_jobs(allowed_lateness, late_firing)
         self._late_us = lateness_of(*of_jobs) // _MICROSECOND  # zero without a job
+        self._max_future_us = max_future // _MICROSECOND
         self._index = schema.tiers.index(tier)
         self._rolls_up = bool(schema.rollups_of(tier.window))
         self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones
@@ -266,13 +282,7 @@ class _WritingFn(CompletingFn):
                 yield self._list(sensor_id, start_us)
 
     def _marks(self, sensor_id: str, start_us: int, stats: WindowStats | None) -> Iterator[Any]:
-        """Yields the outputs by which longer windows and roll-ups follow a window.
-
-        Args:
-            sensor_id: the sensor.
-            start_us: the window's start.
-            stats: the statistics of its row; None to have the row read.
-        """
+        """Yields the outputs by which longer windows and roll-ups follow a window."""
         yield sensor_id, (start_us, stats)
         if self._rolls_up and not self._may_be_written(start_us):
             yield TaggedOutput(ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
@@ -331,19 +341,18 @@ class _WritingFn(CompletingFn):
         self._rewriter.write(rows)
 
 
-class _CompleteFn(_WritingFn):
-    def __init__(
-        self,
-        name: TableName,
-        schema: TableSchema,
-        retention: Retention,
-        tier: Tier,
-        allowed_lateness: timedelta,
-        late_firing: timedelta,
-        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
-    ) -> None:
-        super().__init__(name, schema, retention, tier, allowed_lateness, late_firing)
-        self._max_future_us = max_future // _MICROSECOND
+class CompleteFn(_WritingFn):
+    """Writes the aggregate rows of the shortest windows.
+
+    Takes :func:`gathered_spans`, whose readings are in the table by now. The aggregate counts each of them and
+    of the window's raw rows once. If both have a reading, it uses the raw row's value. Leaves a window unchanged, and
+    lists it, if the new row may count less than the stored one, or if a foreign row may belong to it. Writes and also
+    lists a window if a job may still write it: its panes lack these events until the job has found the window on the
+    list.
+
+    Several backfills may run together: each checks its aggregate rows again after writing them, when its raw rows are
+    in the table. Thus the last writer of a row has read the raw rows of all.
+    """
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -353,12 +362,10 @@ class _CompleteFn(_WritingFn):
         self._repeated: list[Repeated] = []
 
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
-        for start_us, parts in by_window(element[1]).items():
-            windows = windows_of(parts)
-            repeated = {sensor_id: of_sensor.repeated() for sensor_id, of_sensor in windows.items()}
-            for sensor_id, of_sensor in windows.items():
-                yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), of_sensor.events)
-            self._repeated.append(repeated_of(repeated, parts))
+        for start_us, windows, events, repeated in _windows_in(element[1]):
+            self._repeated.append(repeated)
+            for sensor_id, readings in windows.items():
+                yield from self._add(_Pending(sensor_id, start_us, readings), events[sensor_id])
 
     def _finish(self) -> Iterator[Any]:
         yield from super()._finish()
@@ -417,7 +424,14 @@ class _CompleteFn(_WritingFn):
                 self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 
 
-class _CompleteLongerFn(_WritingFn):
+class CompleteLongerFn(_WritingFn):
+    """Writes the aggregate rows of longer windows, given ``((sensor_id, start in µs), shorter windows)``.
+
+    Shorter windows are ``(start in µs, WindowStats)``, as their step returns them. Reads the others from their
+    aggregate rows in the table, or computes them from their raw rows. A job that still writes these windows does the
+    same.
+    """
+
     def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats | None]]]) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
         fresh = {each_us: stats for each_us, stats in shorter if stats is not None}

@@ -31,7 +31,6 @@ EXAMPLES = {
     ),
     "alerts": "tidetable alerts apply rules.toml",
     "alerts apply": "tidetable alerts apply rules.toml",
-    "alerts check": "tidetable alerts check rules.toml",
     "alerts mute": "tidetable alerts mute freezer-warm freezer-2 --for 2h",
     "alerts rules": "tidetable alerts rules --format toml",
     "alerts deliver": (
@@ -88,6 +87,12 @@ OLD_WORDS = {
     "--since": "--from",
     "--toml": "--format toml",
     "--until": "--to",
+    "--force": "--include-unsettled",
+    "--raw-family": "table adopt",
+    "--stats-family": "table adopt",
+    "--meta-family": "table adopt",
+    "alerts show": "alerts rules",
+    "alerts check": "alerts apply --dry-run",
     "--window": "--tier",
 }
 _WIDTH = 100  # characters in a line of help

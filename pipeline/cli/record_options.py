@@ -9,8 +9,8 @@ from click.core import ParameterSource
 
 from pipeline.cli.options import Command, place_options
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy, format_policy
+from pipeline.core.schema.retention import Expiry
 from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
 
 

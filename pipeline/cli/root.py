@@ -12,7 +12,7 @@ from pipeline import __version__
 from pipeline.cli.entry import INTERRUPTED, Importing
 from pipeline.cli.hints import EXAMPLES, OLD_WORDS, add_example, nearest, suggest_choices
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, Profile, config_file, load_profile, name_variables, variable
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.core.notation.text import plain
 
 
@@ -32,7 +32,7 @@ COMMANDS = {
     "plan": Tool("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
     "table": Tool("Run", "pipeline.table.command:table", "Create, change, adopt, describe or delete a table."),
     "mapping": Tool("Run", "pipeline.mapping:mapping", "Check, try or draft how your own messages become events."),
-    "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, check or show rules of alerts, or deliver alerts."),
+    "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, mute or show rules of alerts, or deliver alerts."),
     "run": Tool("Run", "pipeline.run:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Tool("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Tool("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),
@@ -47,7 +47,7 @@ COMMANDS = {
     "dead-letters": Tool(
         "Maintain", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
-    "forget": Tool("Maintain", "pipeline.forget.command:forget", "Remove every row of a sensor."),
+    "forget": Tool("Maintain", "pipeline.forget:forget", "Remove every row of a sensor."),
     "repair": Tool("Maintain", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 
@@ -103,12 +103,13 @@ class Toolbox(click.Group):
             ctx.exit(INTERRUPTED)  # click's own code would be 1
         except (click.NoSuchOption, click.exceptions.NoSuchCommand) as error:
             word = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
-            if word not in OLD_WORDS:
+            meant = OLD_WORDS.get(word) or OLD_WORDS.get(f"{error.ctx.info_name if error.ctx else ''} {word}")
+            if meant is None:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {OLD_WORDS[word]!r}?", error.ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean {meant!r}?", error.ctx) from None
         except click.BadParameter as error:
             raise click.UsageError(error.format_message() + _origin(error, ctx.obj), error.ctx) from None
-        except ServerProblem as problem:
+        except ServerError as problem:
             raise click.ClickException(plain(str(problem))) from problem
 
 

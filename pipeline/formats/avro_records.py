@@ -1,36 +1,40 @@
 """Reads events from Avro container files, block by block.
 
 The format: https://avro.apache.org/docs/1.12.0/specification/#object-container-files. fastavro decodes the records.
-This module reads the container itself, because fastavro begins at the start of a file only, and loads and decompresses
-a block however large it is.
+This module reads the container itself, because fastavro loads and decompresses a block however large it is.
+
+fastavro looks up a decoder of a logical type by the underlying type and the name of the logical type. Ours make a
+BadValue of a value out of range or an invalid UUID, instead of an error. They are registered under names of their own:
+other code in this process that reads Avro keeps fastavro's decoders.
 """
 
 import bz2
 import io
 import lzma
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from itertools import chain
 from typing import Any, BinaryIO, cast
+from uuid import UUID
 
 from fastavro import parse_schema, schemaless_reader
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.documents import parse_loose_json
 from pipeline.core.notation.text import shown
-from pipeline.formats import lines
-from pipeline.formats.avro_types import with_own_decoders
-from pipeline.formats.lines import MappedRecord, Record, Refusal, UnreadableFile
-from pipeline.formats.mapped import MappedMaker, record_of, remarks_on
-from pipeline.formats.values import EventMaker, Malformed, check_encoding
-from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.formats.lines import MappedRecord, Record, numbered_records, one_line, read_varint
+from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import BadValue, EventMaker, Malformed, UnreadableFile, check_encoding, time_of
 
 _MAX_HEADER = 1 << 20  # bytes
 _MAX_BLOCK_FACTOR = 16  # the most bytes of a block, decompressed, in multiples of --max-record-bytes
 _MAX_XZ = 1 << 27  # bytes of the decoder's memory; xz -9 takes half of it
-_CHUNK = 1 << 16  # bytes to search at a time
+_MAX_DECIMAL = 512  # bytes; more digits than any double has
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAGIC, _SYNC = b"Obj\x01", 16
 _LEAST_JSON = 2  # bytes of a value and what divides it from the next
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # bytes
@@ -60,65 +64,17 @@ _DECODE_ERRORS = (
 """The errors that the decoders raise for damaged bytes."""
 
 
-class AvroFile:
-    """An open Avro file whose header was read.
-
-    Args:
-        file: the stored bytes; seekable.
-        maker: makes the events.
+def avro_records(file: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns the records of an open file.
 
     Raises:
         UnreadableFile: the header is not that of an Avro file, or lacks the columns.
     """
+    opened = _AvroFile(file, maker.max_record_bytes)
 
-    def __init__(self, file: BinaryIO, maker: EventMaker | MappedMaker) -> None:
-        self._file = file
-        self._maker = maker
-        self._types: dict[str, Any] = {}
-        head = io.BytesIO(file.read(_MAX_HEADER))
+    def parsed(record: Mapping[str, Any]) -> Event | MappedRecord:
         try:
-            header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
-            schema = parse_loose_json(header["meta"]["avro.schema"])
-            codec = header["meta"].get("avro.codec", b"null").decode()
-            self._schema = cast(dict[str, Any], parse_schema(with_own_decoders(schema), self._types))
-        except _DECODE_ERRORS as error:
-            raise UnreadableFile(
-                f"can't be read: its header is not that of an Avro file: {lines.one_line(error)}"
-            ) from error
-        if header["magic"] != _MAGIC:
-            raise UnreadableFile("can't be read: it does not start like an Avro file")
-        if codec not in _CODECS:
-            raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
-        fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
-        names = [field["name"] for field in fields]
-        self._remarks = remarks_on(names, maker)
-        self._decompress = _CODECS[codec]
-        self._sync = header["sync"]
-        self._is_nested = any(self._has_values(kind) for field in fields for kind in _kinds(field["type"]))
-        self._first_block = head.tell()
-
-    def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
-        """Yields the records of the blocks that start in a range of bytes.
-
-        A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
-        """
-        if start == 0:
-            yield from self._remarks
-        limit = self._maker.max_record_bytes
-        begin = self._find_block(start)
-        before = cache(partial(self._count_before, begin))  # reads the sizes of all earlier blocks, for messages alone
-        decoded = lines.until_damage(self._decode_blocks(begin, stop, limit), _DECODE_ERRORS, before)
-        for number, record in enumerate(decoded, 1):
-            parsed = (
-                Refusal(0, lines.too_long(limit)) if record is None else lines.parse_or_refuse(0, self._event, record)
-            )
-            if isinstance(parsed, Refusal | MappedRecord):
-                parsed = parsed._replace(line=max(before() + number, 0))
-            yield parsed
-
-    def _event(self, record: Mapping[str, Any]) -> SensorEvent | Event | MappedRecord:
-        try:
-            return record_of(record, self._maker)
+            return maker.of_object(record)
         except Malformed:
             for name, value in record.items():  # bytes that are not UTF-8 were decoded as surrogates
                 if isinstance(value, str):
@@ -128,29 +84,40 @@ class AvroFile:
                         raise Malformed(f"{shown(name)} is {problem}") from None
             raise
 
-    def _find_block(self, start: int) -> int:
-        """Returns the position of the first block at or after ``start``; the file's size if there is none."""
-        if start <= self._first_block:
-            return self._first_block
-        position = max(start - _SYNC, self._first_block)  # a block follows the sync marker of the previous block
-        self._file.seek(position)
-        window = b""
-        while chunk := self._file.read(_CHUNK):
-            window += chunk
-            if (found := window.find(self._sync)) >= 0:
-                return position + found + _SYNC
-            position += max(len(window) - _SYNC, 0)
-            window = window[-_SYNC:]
-        return self._file.tell()
+    remarks = maker.check_columns(opened.names)
+    return chain(remarks, numbered_records(opened.records(), _DECODE_ERRORS, parsed, maker.max_record_bytes))
 
-    def _decode_blocks(self, begin: int, stop: int, limit: int) -> Iterator[Mapping[str, Any] | None]:
-        """Yields the records of the block at ``begin`` and of later blocks that start before ``stop``.
 
-        Yields None for a record that is too long. Raises any of ``_DECODE_ERRORS``.
-        """
-        file, most = self._file, limit * _MAX_BLOCK_FACTOR
-        file.seek(begin)
-        while file.tell() < stop and file.read(1):
+class _AvroFile:
+    """An open Avro file whose header was read."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self._file, self._limit = file, limit
+        self._types: dict[str, Any] = {}
+        head = io.BytesIO(file.read(_MAX_HEADER))
+        try:
+            header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
+            schema = parse_loose_json(header["meta"]["avro.schema"])
+            codec = header["meta"].get("avro.codec", b"null").decode()
+            self._schema = cast(dict[str, Any], parse_schema(_with_own_decoders(schema), self._types))
+        except _DECODE_ERRORS as error:
+            raise UnreadableFile(f"can't be read: its header is not that of an Avro file: {one_line(error)}") from error
+        if header["magic"] != _MAGIC:
+            raise UnreadableFile("can't be read: it does not start like an Avro file")
+        if codec not in _CODECS:
+            raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
+        fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
+        self.names = [field["name"] for field in fields]
+        self._decompress = _CODECS[codec]
+        self._sync = header["sync"]
+        self._is_nested = any(self._has_values(kind) for field in fields for kind in _kinds(field["type"]))
+        file.seek(head.tell())
+
+    def records(self) -> Iterator[Mapping[str, Any] | None]:
+        """Yields the records; None for one that is too long. Raises any of ``_DECODE_ERRORS``."""
+        file, limit = self._file, self._limit
+        most = limit * _MAX_BLOCK_FACTOR
+        while file.read(1):
             file.seek(-1, io.SEEK_CUR)
             count, size = _long(file.read), _long(file.read)
             if count < 0 or size < 0:
@@ -221,20 +188,6 @@ class AvroFile:
                 as_json += item
         return as_json
 
-    def _count_before(self, end: int) -> int:
-        """Counts the records before ``end``; a large negative number if damaged. Restores the file's position."""
-        position, total = self._file.tell(), 0
-        try:
-            self._file.seek(self._first_block)
-            while self._file.tell() < end:
-                total += _long(self._file.read)
-                self._file.seek(abs(_long(self._file.read)) + _SYNC, io.SEEK_CUR)
-        except _DECODE_ERRORS:
-            return -sys.maxsize
-        finally:
-            self._file.seek(position)
-        return total
-
 
 def _kinds(schema: Any) -> list[Any]:
     return schema if isinstance(schema, list) else [schema]
@@ -242,7 +195,7 @@ def _kinds(schema: Any) -> list[Any]:
 
 def _long(read: Callable[[int], bytes]) -> int:
     """Reads a zigzag varint."""
-    value = lines.read_varint(read)
+    value = read_varint(read)
     if value is None:
         raise EOFError("the data ends before a number")
     return (value >> 1) ^ -(value & 1)
@@ -262,3 +215,73 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "xz": lambda data, most: lzma.LZMADecompressor(memlimit=_MAX_XZ).decompress(data, most),
 }
 """What returns the decompressed content of a block, at most so many bytes."""
+
+
+def _decimal(raw: bytes, schema: Any, _: Any = None) -> Decimal | BadValue:
+    scale = schema.get("scale", 0)
+    if len(raw) > _MAX_DECIMAL or not isinstance(scale, int) or not 0 <= scale <= _MAX_DECIMAL:
+        return BadValue(f"is a decimal of {len(raw):,} bytes with scale {scale}, which exceeds the range of a double")
+    return Decimal(int.from_bytes(raw, signed=True)).scaleb(-scale, Context(prec=3 * _MAX_DECIMAL))
+
+
+def _uuid(raw: Any, *_: Any) -> str | BadValue:
+    try:
+        return str(UUID(raw) if isinstance(raw, str) else UUID(bytes=raw))
+    except ValueError:
+        return BadValue(f"{shown(str(raw))} is not a UUID")
+
+
+def _date(raw: int, *_: Any) -> date | BadValue:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + raw)
+    except (OverflowError, ValueError):
+        return BadValue(f"is outside the years 1 to 9999: a date of {raw:,} days since 1970")
+
+
+def _instant(kind: str, numerator: int, denominator: int = 1, *, naive: bool = False) -> Callable[..., Any]:
+    epoch = _EPOCH.replace(tzinfo=None) if naive else _EPOCH
+
+    def read(raw: int, *_: Any) -> datetime | BadValue:
+        time_us = raw * numerator // denominator
+        try:
+            return epoch + timedelta(microseconds=time_us)
+        except OverflowError:
+            return BadValue(f"is outside the years 1 to 9999: a {kind} of {time_us:,} µs since 1970")
+
+    return read
+
+
+_DECODERS: dict[str, Callable[..., Any]] = {
+    "int-date": _date,
+    "int-time-millis": lambda raw, *_: time_of(raw * 1000, "time-millis"),
+    "long-time-micros": lambda raw, *_: time_of(raw, "time-micros"),
+    "string-uuid": _uuid,
+    "fixed-uuid": _uuid,
+    "bytes-decimal": _decimal,
+    "fixed-decimal": _decimal,
+    "fixed-duration": lambda *_: BadValue("is a duration of months, days and milliseconds, neither a number nor text"),
+    **{
+        f"long-{local}timestamp-{unit}": _instant(f"{local}timestamp-{unit}", *factor, naive=bool(local))
+        for local in ("", "local-")
+        for unit, factor in {"millis": (1000,), "micros": (1,), "nanos": (1, 1000)}.items()
+    },
+}
+_PREFIX = "tidetable-"
+LOGICAL_READERS.update({key.replace("-", f"-{_PREFIX}", 1): read for key, read in _DECODERS.items()})
+
+
+def _with_own_decoders(schema: Any) -> Any:
+    """Returns the schema with each logical type renamed to our decoder's name; removes those without a decoder.
+
+    Values of a removed logical type are decoded as its underlying type.
+    """
+    if isinstance(schema, list):
+        return [_with_own_decoders(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = ("type", "items", "values", "fields")
+    renamed = {name: _with_own_decoders(value) if name in inner else value for name, value in schema.items()}
+    logical = renamed.pop("logicalType", None)
+    if f"{renamed.get('type')}-{logical}" in _DECODERS:
+        renamed["logicalType"] = _PREFIX + logical
+    return renamed

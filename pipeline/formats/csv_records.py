@@ -1,29 +1,30 @@
 """Reads events from CSV: numeric columns are readings, others are metadata, unless their names say what they are."""
 
 import csv
+import fnmatch
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
+from pipeline.core.decoding.mapping.language.paths import Field, Root, Star
+from pipeline.core.decoding.mapping.values.conversions import as_texts, number_reader
 from pipeline.core.events.event import Event, is_name
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.exact_numbers import MAX_EXACT
 from pipeline.core.notation.text import shown
-from pipeline.formats.lines import (
-    Lines,
-    MappedRecord,
-    Record,
-    Refusal,
-    Remark,
-    TooLong,
-    UnreadableFile,
-    check_columns,
-    parse_or_refuse,
-)
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, TooLong, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.star_columns import StarColumn
-from pipeline.formats.values import EventMaker, Malformed, check_encoding, is_missing, parse_number, parse_reading
-from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.formats.values import (
+    EventMaker,
+    Malformed,
+    UnreadableFile,
+    check_encoding,
+    is_missing,
+    parse_number,
+    parse_reading,
+)
 
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
@@ -31,7 +32,7 @@ _MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names 
 _MAX_KNOWN = 1 << 16  # sensors in memory
 _FIELD_OVERHEAD = 64  # bytes of memory
 
-_Parsed = TypeVar("_Parsed", SensorEvent | Event, MappedRecord)
+_Parsed = TypeVar("_Parsed", Event, MappedRecord)
 _Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
@@ -48,12 +49,17 @@ def csv_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Recor
         raise UnreadableFile("it is empty")
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
-    _, _, names = header
-    if sum(map(len, names)) > _MAX_HEADER:
+    if sum(map(len, header[2])) > _MAX_HEADER:
         raise UnreadableFile(f"the header has more than {_MAX_HEADER:,} characters")
+    names = [name.strip() for name in header[2]]
+    try:
+        check_encoding("".join(names), maker.csv.encoding if isinstance(maker, MappedMaker) else "utf-8")
+    except Malformed as problem:
+        raise UnreadableFile(f"the header is {problem}") from None
     if isinstance(maker, MappedMaker):
         return _mapped(rows, names, maker)
-    return _below_header(rows, _RowParser(names, maker), _SAMPLE_FACTOR * maker.max_record_bytes)
+    maker.check_columns(names)
+    return _plain(rows, _RowParser(names, maker), maker.max_record_bytes)
 
 
 def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
@@ -74,17 +80,18 @@ def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
             yield lines.first, lines.last, fields
 
 
-def _take_sample(rows: Iterator[_Row | Refusal], max_bytes: int) -> Iterator[_Row | Refusal]:
+def _take_sample(rows: Iterator[_Row | Refusal], limit: int) -> Iterator[_Row | Refusal]:
+    most_bytes = _SAMPLE_FACTOR * limit
     for row in islice(rows, _SAMPLE_ROWS):
         yield row
         if not isinstance(row, Refusal):
-            max_bytes -= sum(map(len, row[2])) + _FIELD_OVERHEAD * len(row[2])
-        if max_bytes < 0:
+            most_bytes -= sum(map(len, row[2])) + _FIELD_OVERHEAD * len(row[2])
+        if most_bytes < 0:
             return
 
 
-def _below_header(rows: Iterator[_Row | Refusal], parser: "_RowParser", max_bytes: int) -> Iterator[Record]:
-    sample = list(_take_sample(rows, max_bytes))
+def _plain(rows: Iterator[_Row | Refusal], parser: "_RowParser", limit: int) -> Iterator[Record]:
+    sample = list(_take_sample(rows, limit))
     yield from parser.classify_columns([row for row in sample if not isinstance(row, Refusal)])
     yield from _records(chain(sample, rows), parser.event)
 
@@ -99,16 +106,14 @@ def _records(rows: Iterable[_Row | Refusal], parse: Callable[[list[str]], _Parse
         yield _spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
-def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
+def _mapped(rows: Iterator[_Row | Refusal], names: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
     """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping.
 
     Cells are text. In columns that stars of readings take, and that contain only numbers in the first records, they are
     numbers.
     """
-    names = [name.strip() for name in header]
-    _check_header(names, maker.csv.encoding)
-    stars = maker.star_columns(names)
-    numeric: list[StarColumn] = []
+    stars = _star_columns([mapped.mapping for mapped in maker.json_types], names)
+    numeric: list[_StarColumn] = []
 
     def record(fields: Sequence[str]) -> MappedRecord:
         if len(fields) != len(names):
@@ -123,7 +128,7 @@ def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: Mapped
             raise
 
     def records() -> Iterator[Record]:
-        sample = list(_take_sample(rows, _SAMPLE_FACTOR * maker.max_record_bytes)) if stars else []
+        sample = list(_take_sample(rows, maker.max_record_bytes)) if stars else []
         complete = [row[2] for row in sample if not isinstance(row, Refusal) and len(row[2]) == len(names)]
         for column in stars:
             at = names.index(column.name)
@@ -144,16 +149,12 @@ def _spanning(refusal: Refusal, last_line: int) -> Refusal:
 class _RowParser:
     """Makes events of the rows below a header."""
 
-    def __init__(self, header: Sequence[str], maker: EventMaker) -> None:
-        self._names = [name.strip() for name in header]
-        _check_header(self._names)
-        check_columns(self._names, maker.columns)
-        self._maker = maker
-        self._sensor = None if maker.columns.of_file else self._names.index(maker.columns.sensor)
-        self._time = self._names.index(maker.columns.time)
-        own = {maker.columns.sensor, maker.columns.time}
-        self._event_id = self._names.index(EVENT_ID) if EVENT_ID in {*self._names} - own else None
-        self._own = (self._sensor, self._time, self._event_id)
+    def __init__(self, names: Sequence[str], maker: EventMaker) -> None:
+        self._names, self._maker, columns = names, maker, maker.columns
+        self._sensor = None if columns.of_file else names.index(columns.sensor)
+        self._time = names.index(columns.time)
+        has_event_id = EVENT_ID in {*names} - {columns.sensor, columns.time}
+        self._event_id = names.index(EVENT_ID) if has_event_id else None
         # Positions and names of columns, divided by classify_columns.
         self._readings: list[tuple[int, str]] = []
         self._metadata: list[tuple[int, str]] = []
@@ -163,7 +164,8 @@ class _RowParser:
     def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
         complete = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
-        others = [(index, name) for index, name in enumerate(self._names) if index not in self._own]
+        own = self._sensor, self._time, self._event_id
+        others = [(index, name) for index, name in enumerate(self._names) if index not in own]
         remarks = [self._classify(index, name, complete) for index, name in others]
         for columns in (self._readings, self._metadata + self._texts):
             if len({name for _, name in columns}) < len(columns):
@@ -192,7 +194,7 @@ class _RowParser:
         line, text = texts[0]
         return Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
 
-    def event(self, fields: Sequence[str]) -> SensorEvent | Event:
+    def event(self, fields: Sequence[str]) -> Event:
         if len(fields) != len(self._names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(self._names)}")
         check_encoding("".join(fields))
@@ -230,12 +232,80 @@ class _RowParser:
         return {name: value for (_, name), value in zip(self._readings, values, strict=True)}
 
 
-def _check_header(names: Sequence[str], encoding: str = "utf-8") -> None:
-    try:
-        check_encoding("".join(names), encoding)
-    except Malformed as problem:
-        raise UnreadableFile(f"the header is {problem}") from None
-
-
 def _blank_if_missing(text: str) -> str:
     return "" if is_missing(text) else text
+
+
+class _StarColumn(NamedTuple):
+    """A column that a star of readings may take."""
+
+    name: str
+    number_in: Callable[[str], str | None]  # returns a number in Python's notation; None for a cell without one
+    nulls: frozenset[str]  # texts of missing values
+
+    def is_missing(self, cell: str) -> bool:
+        """Returns whether a cell has no value."""
+        return is_missing(cell) or cell.strip() in self.nulls
+
+    def is_numeric(self, cells: Iterable[str]) -> bool:
+        """Returns whether cells contain only numbers, and at least one."""
+        numbers = [self.number_in(cell) is not None for cell in cells if not self.is_missing(cell)]
+        return bool(numbers) and all(numbers)
+
+    def number(self, cell: str) -> int | float | None:
+        """Returns the number of a cell; None if it is missing. Raises Malformed for anything else."""
+        if self.is_missing(cell):
+            return None
+        text = self.number_in(cell)
+        number = float(text) if text is not None else math.nan
+        if not math.isfinite(number):
+            raise Malformed(
+                f"{shown(self.name)} {shown(cell)} is not a finite number, as the column's first ones are; name the "
+                "column in the mapping to read it otherwise"
+            )
+        return int(text) if text is not None and text.lstrip("+-").isdecimal() else number
+
+
+def _star_columns(mappings: Sequence[Mapping], names: Sequence[str]) -> list[_StarColumn]:
+    """Returns the columns that stars of readings may take.
+
+    Raises:
+        UnreadableFile: one of the columns that stars may take can't be a name.
+    """
+    stars: dict[str, _StarColumn] = {}
+    named = {
+        path.steps[0].name
+        for mapping in mappings
+        for path in mapping.paths
+        if path.root in (Root.MESSAGE, Root.ELEMENT) and path.steps and isinstance(path.steps[0], Field)
+    }
+    for mapping in mappings:
+        number_in = number_reader(mapping.decimal, mapping.thousands)
+        for entries in (mapping.readings, mapping.metadata):
+            for entry in filter(_has_star, entries):
+                columns = [name for name in names if name and name not in named and not _is_excluded(name, entry)]
+                _check_star_names(columns, entry, mapping)
+                nulls = frozenset(text for source in entry.value for value in source.null for text in as_texts(value))
+                if entries is mapping.readings:
+                    stars.update((name, _StarColumn(name, number_in, nulls)) for name in columns if name not in stars)
+    return list(stars.values())
+
+
+def _has_star(entry: MappingEntry) -> bool:
+    """Returns whether an entry takes all columns."""
+    return any(
+        source.path is not None and isinstance(next(iter(source.path.steps), None), Star) for source in entry.value
+    )
+
+
+def _is_excluded(name: str, entry: MappingEntry) -> bool:
+    return any(fnmatch.fnmatchcase(name, glob) for glob in entry.excluded)
+
+
+def _check_star_names(columns: Iterable[str], entry: MappingEntry, mapping: Mapping) -> None:
+    for name in columns:
+        if not mapping.rewrite_names and not is_name(entry.name.replace("*", name)):
+            raise UnreadableFile(
+                f"column {shown(name)} can't be the name of a reading or of metadata: set rewrite_names = true in "
+                "the mapping, name the column there, or leave it out with except"
+            )

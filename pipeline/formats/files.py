@@ -22,28 +22,28 @@ import codecs
 import gzip
 import io
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
+from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.message_types import DecoderFunction, MappedType
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
+from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
-from pipeline.formats.delimited import delimited_records
-from pipeline.formats.lines import Lines, Record, UnreadableFile
-from pipeline.formats.mapped import MappedMaker, Original, SkippedElements, published
-from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, clock_us
-
-if TYPE_CHECKING:  # slow to import
-    from pipeline.formats.avro_records import AvroFile
-    from pipeline.formats.parquet_records import ParquetFile
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
+from pipeline.formats.mapped import MappedMaker, SkippedElements, published
+from pipeline.formats.message_records import delimited_records, ndjson_records
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
 
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
 
-ToPublish = Record | Original | SkippedElements
+ToPublish = Record | SkippedElements
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
@@ -54,9 +54,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def records_of(
-    name: str, file: BinaryIO, maker: Maker, start: int = 0, stop: int = sys.maxsize, *, sniff: bool = False
-) -> Iterator[Iterator[Record]]:
+def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
     """Reads the records of an open file lazily, and closes it. Skips blank lines.
 
     The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
@@ -64,9 +62,7 @@ def records_of(
     Args:
         name: the file's path, whose suffix determines the format; a final ``.gz`` means gzipped.
         file: the stored bytes; seekable for Avro and Parquet.
-        maker: makes the events.
-        start: the first byte of a range: of Avro and Parquet, only blocks that start in the range are read.
-        stop: the end of the range.
+        maker: the maker of events, or of messages for mappings.
         sniff: whether to detect gzip by content too, as for objects in a bucket that lack the suffix.
 
     Raises:
@@ -76,7 +72,7 @@ def records_of(
     maker = maker if isinstance(maker, MappedMaker) else maker.in_file(name)
     with ExitStack() as stack:
         if suffix in _BLOCKS:
-            records = _block_file(suffix, file, maker).records(start, stop)
+            records = _block_records(suffix, file, maker)
         else:
             stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
             gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
@@ -88,6 +84,14 @@ def records_of(
                 lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
                 records = _to_the_end(_OF_LINES[suffix](lines, maker), lines)
         yield maker.in_file(name, records) if isinstance(maker, MappedMaker) else records
+
+
+def _block_records(suffix: str, file: BinaryIO, maker: Maker) -> Iterator[Record]:
+    if suffix == ".avro":  # both are slow to import
+        from pipeline.formats.avro_records import avro_records as records
+    else:
+        from pipeline.formats.parquet_records import parquet_records as records
+    return records(file, maker)
 
 
 def _text(suffix: str, content: BinaryIO, maker: Maker) -> io.TextIOWrapper:
@@ -130,18 +134,7 @@ def open_records(
     *,
     metadata_alone: bool = False,
 ) -> Iterator[RecordFile]:
-    """Opens a file to publish its records; see :func:`records_of`.
-
-    Args:
-        path: the file, whose suffix determines the format.
-        columns: the columns of the sensor and the time.
-        now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
-        max_record_bytes: longer records are refused.
-        mapped: types whose mappings turn records into events; the columns then don't matter.
-        attributes: the attributes of the messages that mappings read.
-        decoder: the function that reads what no mapping takes.
-        metadata_alone: whether an event may have metadata and no readings.
-    """
+    """Opens a file to publish its records; see :func:`records_of`."""
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes, metadata_alone=metadata_alone)
     if mapped or decoder:
         maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
@@ -153,16 +146,6 @@ def open_records(
 
     with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
         yield RecordFile(file, to_publish(records))
-
-
-def _block_file(suffix: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFile":
-    if suffix == ".avro":
-        from pipeline.formats.avro_records import AvroFile
-
-        return AvroFile(file, maker)
-    from pipeline.formats.parquet_records import ParquetFile
-
-    return ParquetFile(file, maker)
 
 
 def is_block_format(name: str) -> bool:
@@ -185,3 +168,47 @@ def _suffix(name: str) -> str:
     raise UnreadableFile(
         f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}{way_out}"
     )
+
+
+def is_record_file(path: Path) -> bool:
+    """Returns whether a file contains records, by its name; any other contains the payload of one message."""
+    return path.name.lower().removesuffix(".gz").endswith((*_GZIPPED, *_BLOCKS))
+
+
+def first_trials(
+    path: str,
+    records: Iterator[Record],
+    trials: Trials,
+    limit: int,
+    latest_us: int,
+    publish_time: datetime | None = None,
+) -> Iterator[tuple[str, Message, Trial]]:
+    """Yields the first records of a file: where each is, its message, and what a job would make of it."""
+    first = islice((record for record in records if not isinstance(record, Remark)), limit)
+    for number, record in enumerate(first, 1):
+        if isinstance(record, MappedRecord):
+            message = record.message._replace(publish_time=publish_time)
+            attributes = {name: text for name, text in message.attributes.items() if name != MESSAGE_TYPE}
+            trial = trials.of(message, latest_us)
+            yield f"{path}:{record.line or number}", message._replace(attributes=attributes), trial
+        elif isinstance(record, Refusal):
+            trial = Trial("", False, None, [], [BadData(record.code, record.reason)])
+            yield f"{path}:{record.line}", Message(record.data or b"", {}), trial
+        elif isinstance(record, Event):
+            message = message_of([sensor_event(*record[:5])])
+            yield f"{path}: record {number}", message._replace(attributes={}), trials.of(message, latest_us)
+
+
+def trials_of_records(
+    path: Path,
+    mapped: Sequence[MappedType],
+    decoder: DecoderFunction | None,
+    attributes: Mapping[str, str],
+    publish_time: datetime,
+    limit: int,
+    latest_us: int,
+) -> Iterator[tuple[str, Message, Trial]]:
+    """Yields what :func:`first_trials` does of a file for mappings. Raises UnreadableFile."""
+    maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
+    with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
+        yield from first_trials(str(path), records, Trials(mapped, decoder), limit, latest_us, publish_time)

@@ -1,23 +1,17 @@
 """Reads the lines of a file of records, and turns bad records into refusals."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.dead_letters import Replay
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason
-from pipeline.core.notation.text import shown
-from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
-from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.formats.values import MAX_RECORD_BYTES, InvalidEvent, Malformed, UnreadableFile
 
 _Raw = TypeVar("_Raw")
-_Parsed = TypeVar("_Parsed", bound="SensorEvent | Event | Replay | MappedRecord")
-
-MAX_COLUMNS = 10_000
-"""The most columns of a file. An event has at most 1,100 values, but each may leave most columns blank."""
+_Parsed = TypeVar("_Parsed", bound="Event | Original | MappedRecord")
 
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
@@ -50,24 +44,22 @@ class Remark(NamedTuple):
 
 
 class MappedRecord(NamedTuple):
-    """A record that a mapping turns into events.
+    """A record that a mapping turns into events."""
 
-    Attributes:
-        line: the record's first line, or its number.
-        message: a message of the mapping's type.
-        is_message: whether the record is this message; otherwise the message was made of the record's columns.
-    """
-
-    line: int
+    line: int  # the first one, or the record's number
     message: Message
-    is_message: bool = True
+    is_message: bool = True  # otherwise it was made of the record's columns
 
 
-Record = SensorEvent | Event | Replay | MappedRecord | Refusal | Remark
+class Original(NamedTuple):
+    """A message of a file, to be published as it is."""
+
+    message: Message
+    events: tuple[Event, ...]  # valid; none if only a mapping can read it
+    is_replay: bool = False  # whether it was made of a dead letter
 
 
-class UnreadableFile(Exception):
-    """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
+Record = Event | Original | MappedRecord | Refusal | Remark
 
 
 def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _Parsed | Refusal:
@@ -79,23 +71,6 @@ def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _
     except Malformed as problem:
         return Refusal(line, str(problem), code=problem.reason)
     return record._replace(line=line) if isinstance(record, MappedRecord) else record
-
-
-def check_width(names: Sequence[str]) -> None:
-    """Raises UnreadableFile if a file has too many columns."""
-    if len(names) > MAX_COLUMNS:
-        raise UnreadableFile(f"it has {len(names):,} columns, more than {MAX_COLUMNS:,}")
-
-
-def check_columns(names: Sequence[str], columns: FileColumns) -> None:
-    """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name, or too many."""
-    check_width(names)
-    found = ", ".join(map(shown, names))
-    for required, flag in ((columns.sensor, "--sensor-column"), (columns.time, "--time-column")):
-        if required not in names and not (required == columns.sensor and columns.of_file):
-            raise UnreadableFile(f"no column {shown(required)} ({flag}); the columns are {found}")
-    if len(set(names)) < len(names):
-        raise UnreadableFile(f"two columns have the same name; the columns are {found}")
 
 
 def read_varint(read: Callable[[int], bytes]) -> int | None:
@@ -116,18 +91,28 @@ def read_varint(read: Callable[[int], bytes]) -> int | None:
     raise EOFError("the length of the next record has more than ten bytes")
 
 
-def until_damage(
-    records: Iterable[_Raw], damages: tuple[type[Exception], ...], before: Callable[[], int]
-) -> Iterator[_Raw]:
-    """Yields records, which follow others of a file. Raises UnreadableFile, with the last number, at damaged bytes."""
-    number = 0
-    try:
-        for record in records:
-            number += 1
-            yield record
-    except damages as error:
-        last = max(before() + number, 0)
-        raise UnreadableFile(f"can't be read beyond record {last:,}: {one_line(error)}") from error
+def numbered_records(
+    raw: Iterable[_Raw | None],
+    damages: tuple[type[Exception], ...],
+    parse: Callable[[_Raw], _Parsed],
+    limit: int,
+    before: int = 0,
+) -> Iterator[_Parsed | Refusal]:
+    """Yields the records of a file without lines, after ``before`` others.
+
+    ``raw`` yields None for a record beyond the limit. Raises UnreadableFile, with the last number, if ``raw`` raises
+    one of ``damages``.
+    """
+    number, stored = before, iter(raw)
+    while True:
+        try:
+            record = next(stored)
+        except StopIteration:
+            return
+        except damages as error:
+            raise UnreadableFile(f"can't be read beyond record {number:,}: {one_line(error)}") from error
+        number += 1
+        yield Refusal(number, too_long(limit)) if record is None else parse_or_refuse(number, parse, record)
 
 
 def one_line(error: BaseException) -> str:
@@ -147,9 +132,7 @@ class TooLong(Malformed):
 class Lines:
     """Counts the lines of a text. All but the first line of a malformed record can be read again.
 
-    Args:
-        text: the source.
-        limit: the most bytes of a record. A line beyond it raises TooLong; the next line can be read.
+    A line, or a record, of more bytes than the limit raises TooLong; the next line can be read.
     """
 
     def __init__(self, text: TextIO, limit: int = MAX_RECORD_BYTES) -> None:

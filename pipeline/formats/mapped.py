@@ -15,7 +15,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pipeline.core.dead_letters import Replay
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
@@ -27,19 +26,8 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats import lines
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
-from pipeline.formats.mappings import BadValue, event_of
-from pipeline.formats.star_columns import StarColumn, star_columns
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, Malformed
-from pipeline.proto.sensor_event_pb2 import SensorEvent
-
-
-class Original(NamedTuple):
-    """A message of a file, to be published as it is."""
-
-    message: Message
-    events: tuple[SensorEvent, ...]  # at least one, valid
+from pipeline.formats.lines import MappedRecord, Original, Record, Refusal, Remark, too_long
+from pipeline.formats.values import MAX_RECORD_BYTES, BadValue, Malformed, UnreadableFile, check_width
 
 
 class SkippedElements(NamedTuple):
@@ -49,17 +37,7 @@ class SkippedElements(NamedTuple):
 
 
 class MappedMaker:
-    """Makes messages of records, whose types are those of mappings or of a decoder.
-
-    Args:
-        mapped: the types.
-        attributes: the attributes of every message, besides ``message_type``.
-        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
-        decoder: the function that reads what no mapping takes.
-
-    Attributes:
-        types: reads the messages.
-    """
+    """Makes messages of records, for mappings, or for a decoder that reads what no mapping takes."""
 
     def __init__(
         self,
@@ -72,69 +50,64 @@ class MappedMaker:
         self._decoder = decoder
         self.max_record_bytes = max_record_bytes
         self._attributes = dict(attributes or {})
-        self._json = [one for one in mapped if one.name == JSON]
-        self._protobuf = [one for one in mapped if one.name != JSON]
-        self._columns = None if decoder else _columns_of(self._json)
+        self.json_types = [kind for kind in mapped if kind.name == JSON]
+        self._protobuf_types = [kind for kind in mapped if kind.name != JSON]
+        self._columns = None if decoder else _columns_of(self.json_types)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Whatever determines the events of a record. It pickles."""
-        types = [(one.text, one.descriptors) for one in (*self._json, *self._protobuf)]
+        types = [(kind.text, kind.descriptors) for kind in (*self.json_types, *self._protobuf_types)]
         return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
-
-    @property
-    def by_order(self) -> bool:
-        """Whether the order of a file's records tells their times: then one reader takes all of a file."""
-        return any(one.mapping.by_order for one in (*self._json, *self._protobuf))
 
     @property
     def by_file(self) -> bool:
         """Whether the name of the file is a part of its records."""
-        return any(one.mapping.of_file for one in (*self._json, *self._protobuf))
+        return any(kind.mapping.of_file for kind in (*self.json_types, *self._protobuf_types))
 
     def in_file(self, path: str, records: Iterator[Record]) -> Iterator[Record]:
-        """Returns all records of a file, in order, which tell their file and their run through an hour if need be."""
+        """Returns all records of a file, in order, with their file and run through an hour if mappings read these."""
         if self.by_file:
             named = file_attributes(path)
-            records = (_with_file(each, named) if isinstance(each, MappedRecord) else each for each in records)
-        if not self.by_order:
+            records = (_with_file(record, named) if isinstance(record, MappedRecord) else record for record in records)
+        if not any(kind.mapping.by_order for kind in (*self.json_types, *self._protobuf_types)):
             return records
         runs = ClockRuns()
-        return (self._with_run(each, runs) if isinstance(each, MappedRecord) else each for each in records)
+        return (self._with_run(record, runs) if isinstance(record, MappedRecord) else record for record in records)
 
     def _with_run(self, record: MappedRecord, runs: ClockRuns) -> MappedRecord:
         message = record.message
-        if CLOCK_RUN in message.attributes:  # a dead letter, which was told before
+        if CLOCK_RUN in message.attributes:  # a dead letter, whose run was found before
             return record
         try:
-            one = self.types.of(message)
+            mapped = self.types.of(message)
         except BadData:
             return record
-        if not isinstance(one, MappedType) or not one.mapping.by_order:
+        if not isinstance(mapped, MappedType) or not mapped.mapping.by_order:
             return record
-        if once := _event_of(one, message):
-            runs.pass_by(once.sensor_id, once.event_time_us)
+        if event := _event_of(mapped, message):  # its time is not ambiguous
+            runs.pass_by(event.sensor_id, event.event_time_us)
             return record
-        told = {run: message._replace(attributes={**message.attributes, CLOCK_RUN: run}) for run in (*RUNS, UNKNOWN)}
-        first, second = (_event_of(one, told[run]) for run in RUNS)
+        of_run = {run: message._replace(attributes={**message.attributes, CLOCK_RUN: run}) for run in (*RUNS, UNKNOWN)}
+        first, second = (_event_of(mapped, of_run[run]) for run in RUNS)
         if not first or not second:
-            return record._replace(message=told["first"])  # the decoder refuses it for another reason
+            return record._replace(message=of_run["first"])  # the decoder refuses it for another reason
         times = first.event_time_us, second.event_time_us
-        return record._replace(message=told[runs.run_of(first.sensor_id, *times, frozenset(first.readings))])
+        return record._replace(message=of_run[runs.run_of(first.sensor_id, *times, frozenset(first.readings))])
 
     def protobuf_attributes(self) -> dict[str, str]:
         """Returns the attributes of the messages in a file of protobuf messages.
 
         Raises UnreadableFile unless a mapping is for them, or several, each with conditions.
         """
-        if not self._protobuf and self._decoder:
+        if not self._protobuf_types and self._decoder:
             return dict(self._attributes)
-        if not self._protobuf:
+        if not self._protobuf_types:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
-        names = {one.name for one in self._protobuf}
+        names = {kind.name for kind in self._protobuf_types}
         if len(names) == 1:
             return {MESSAGE_TYPE: names.pop(), **self._attributes}
-        if unmatched := [one.file for one in self._protobuf if one.mapping.match is None]:
+        if unmatched := [kind.file for kind in self._protobuf_types if kind.mapping.match is None]:
             raise UnreadableFile(
                 f"its messages don't say their type, and {unmatched[0]} has no match; pass one mapping, or tell them "
                 "apart with match"
@@ -143,24 +116,24 @@ class MappedMaker:
 
     def check_json(self) -> None:
         """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
-        if not self._json and not self._decoder:
+        if not self.json_types and not self._decoder:
             raise UnreadableFile('only a mapping with message = "json" reads it: records here are no protobuf messages')
 
     @property
     def csv(self) -> CsvFormat:
         """How CSV files are written. Raises UnreadableFile if mappings disagree, or none is for CSV."""
         self.check_json()
-        if not self._json:
+        if not self.json_types:
             return CsvFormat()
-        first = self._json[0]
-        for other in self._json:
+        first = self.json_types[0]
+        for other in self.json_types:
             if other.mapping.csv != first.mapping.csv:
                 raise UnreadableFile(f"the [csv] of {first.file} and that of {other.file} differ")
         return first.mapping.csv
 
     def of_json(self, data: bytes) -> MappedRecord:
         """Returns a line of JSON as a message."""
-        marked = {MESSAGE_TYPE: JSON} if self._json else {}
+        marked = {MESSAGE_TYPE: JSON} if self.json_types else {}
         return MappedRecord(0, Message(data, marked | self._attributes))
 
     def of_object(self, record: Mapping[str, Any]) -> MappedRecord:
@@ -183,10 +156,6 @@ class MappedMaker:
                 written = b"null"
             yield _json(name) + b": " + written
 
-    def star_columns(self, names: Sequence[str]) -> list[StarColumn]:
-        """Returns the columns of a CSV that stars of readings may take. Raises UnreadableFile for a wrong name."""
-        return star_columns([one.mapping for one in self._json], names)
-
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
 
@@ -195,17 +164,17 @@ class MappedMaker:
         """
         self.check_json()
         check_width(names)
-        found = ", ".join(map(shown, names))
+        listed = ", ".join(map(shown, names))
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):
-            raise UnreadableFile(f"two columns have the same name; the columns are {found}")
-        if len(self._json) != 1 or self._decoder:  # the records of each may have columns of their own
+            raise UnreadableFile(f"two columns have the same name; the columns are {listed}")
+        if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
-        mapping = self._json[0].mapping
+        mapping = self.json_types[0].mapping
         for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
             if missing := _missing(value, names):
                 raise UnreadableFile(
-                    f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {found}"
+                    f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {listed}"
                 )
         return [
             Remark(1, f"no column {shown(missing)}, which {table}.{entry.name} names")
@@ -215,31 +184,12 @@ class MappedMaker:
         ]
 
 
-def remarks_on(names: Sequence[str], maker: EventMaker | MappedMaker) -> list[Remark]:
-    """Returns remarks about the columns of a file. Raises UnreadableFile if they are not what the maker needs."""
-    if isinstance(maker, MappedMaker):
-        return maker.check_columns(names)
-    lines.check_columns(names, maker.columns)
-    return []
-
-
-def record_of(values: Mapping[str, Any], maker: EventMaker | MappedMaker) -> SensorEvent | Event | MappedRecord:
-    """Returns the event of a record's values by column, or the message for mappings. Raises Malformed, InvalidEvent."""
-    return maker.of_object(values) if isinstance(maker, MappedMaker) else event_of(values, maker)
-
-
 def published(
     records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int], *, metadata_alone: bool = False
-) -> Iterator[Record | Original | SkippedElements]:
+) -> Iterator[Record | SkippedElements]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
     Refuses a record as a whole if an element of it is refused. If mappings read the file's name, all become events.
-
-    Args:
-        records: the records of a file.
-        maker: the maker of these records.
-        now_us: returns the current time in microseconds since the epoch.
-        metadata_alone: whether an event may have metadata and no readings.
     """
     for record in records:
         if not isinstance(record, MappedRecord):
@@ -262,27 +212,27 @@ def published(
             continue
         if decoded.skipped:
             yield SkippedElements(decoded.skipped)
-        events = tuple(sensor_event(*event[:5]) for event in decoded.events)
+        events = tuple(decoded.events)
         if not is_message:
             yield from events
         elif events and REPLAYS in message.attributes:
-            yield Replay(message, events)
+            yield Original(message, events, is_replay=True)
         elif events:
-            yield Original(identified(message, events), events)
+            yield Original(identified(message, [sensor_event(*event[:5]) for event in events]), events)
 
 
 def _with_file(record: MappedRecord, named: Mapping[str, str]) -> MappedRecord:
-    """Returns a record whose message tells its file; a dead letter tells the one in which the record was refused."""
+    """Returns a record whose message names its file; a dead letter, the file in which the record was refused."""
     attributes = record.message.attributes
     if REPLAYS in attributes:
         named = {**(file_attributes(attributes[FILE]) if FILE in attributes else named), **attributes}
     return record._replace(message=record.message._replace(attributes={**attributes, **named}))
 
 
-def _event_of(one: MappedType, message: Message) -> Event | None:
+def _event_of(mapped: MappedType, message: Message) -> Event | None:
     """Returns the event of a record; None if it has none, or is refused."""
     try:
-        return next(iter(one.decode(message, LATEST_US, (), metadata_alone=True).events), None)
+        return next(iter(mapped.decode(message, LATEST_US, (), metadata_alone=True).events), None)
     except BadData:
         return None
 
@@ -301,9 +251,9 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
 def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     """Returns the columns that mappings may read; None if a star stands for all of them."""
     columns = set()
-    for one in mapped:
-        for path in one.mapping.paths:
-            if (path.root is Root.ELEMENT and one.mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
+    for mapping in (kind.mapping for kind in mapped):
+        for path in mapping.paths:
+            if (path.root is Root.ELEMENT and mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
                 continue
             if not path.steps or not isinstance(path.steps[0], Field):
                 return None

@@ -1,10 +1,7 @@
 """Reads events from Parquet files, row group by row group."""
 
-import os
-import sys
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import pyarrow
@@ -13,11 +10,9 @@ import pyarrow.parquet
 from pyarrow import types
 
 from pipeline.core.notation.text import shown
-from pipeline.formats import lines
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.mapped import MappedMaker, record_of, remarks_on
-from pipeline.formats.mappings import BYTES, NESTED, BadValue, time_of
-from pipeline.formats.values import EventMaker
+from pipeline.formats.lines import Record, Refusal, numbered_records, one_line, too_long
+from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import BYTES, NESTED, BadValue, EventMaker, UnreadableFile, time_of
 
 _BATCH_ROWS = 1000  # rows that are Python objects at the same time
 # The most bytes of a column of text in one row group, in multiples of --max-record-bytes. A page is read as a whole.
@@ -29,80 +24,59 @@ _DECODE_ERRORS = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
 """The errors that pyarrow raises for damaged bytes."""
 
 
-class ParquetFile:
-    """An open Parquet file whose footer was read.
-
-    Args:
-        file: the stored bytes; seekable.
-        maker: makes the events.
+def parquet_records(file: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns the records of an open file, which is seekable.
 
     Raises:
         UnreadableFile: it is not a Parquet file, or lacks the columns.
     """
+    try:
+        metadata = pyarrow.parquet.read_metadata(file)
+        leaves = [metadata.schema.column(index) for index in range(len(metadata.schema))]
+        names = metadata.schema.to_arrow_schema().names
+        opened = pyarrow.parquet.ParquetFile(
+            file,
+            metadata=metadata,
+            # Rows that share a text then share one copy of it in memory.
+            read_dictionary=[leaf.path for leaf in leaves if _has_bytes(leaf)],
+            coerce_int96_timestamp_unit="us",
+        )
+    except _DECODE_ERRORS as error:
+        raise UnreadableFile(f"can't be read: {one_line(error)}") from error
+    remarks = maker.check_columns(names)
+    if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
+        column = oversized[0]
+        raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
+    return chain(remarks, _records(opened, maker))
 
-    def __init__(self, file: BinaryIO, maker: EventMaker | MappedMaker) -> None:
-        self._maker = maker
-        self._size = file.seek(0, os.SEEK_END)
-        try:
-            metadata = pyarrow.parquet.read_metadata(file)
-            leaves = [metadata.schema.column(index) for index in range(len(metadata.schema))]
-            names = metadata.schema.to_arrow_schema().names
-            self._file = pyarrow.parquet.ParquetFile(
-                file,
-                metadata=metadata,
-                # Rows that share a text then share one copy of it in memory.
-                read_dictionary=[leaf.path for leaf in leaves if _has_bytes(leaf)],
-                coerce_int96_timestamp_unit="us",
+
+def _records(file: pyarrow.parquet.ParquetFile, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    limit, end = maker.max_record_bytes, 0
+    most = limit * _MAX_COLUMN_FACTOR
+    for index in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(index)
+        begin, end = end, end + group.num_rows
+        if (column := _oversized_column(group, most)) is not None:
+            reason = (
+                f"all records of this row group, up to number {end:,}: {shown(column)} has more than {most:,} bytes, "
+                f"{_MAX_COLUMN_FACTOR} times --max-record-bytes"
             )
-        except _DECODE_ERRORS as error:
-            raise UnreadableFile(f"can't be read: {lines.one_line(error)}") from error
-        self._remarks = remarks_on(names, maker)
-        if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
-            column = oversized[0]
-            raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
+            yield Refusal(begin + 1, reason)
+        else:
+            rows = _rows(file, index, limit, whole=isinstance(maker, MappedMaker))
+            yield from numbered_records(rows, _DECODE_ERRORS, maker.of_object, limit, begin)
 
-    def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
-        """Yields the records of the row groups in a range of the file's bytes.
 
-        A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
-
-        Treats row groups as equally large. Their positions are not read, because pyarrow ends the process if the
-        metadata of a column is damaged.
-        """
-        if start == 0:
-            yield from self._remarks
-        limit, metadata, end = self._maker.max_record_bytes, self._file.metadata, 0
-        parse = partial(record_of, maker=self._maker)
-        for index in range(metadata.num_row_groups):
-            group = metadata.row_group(index)
-            begin, end = end, end + group.num_rows
-            if not start <= self._size * index // metadata.num_row_groups < stop:
+def _rows(file: pyarrow.parquet.ParquetFile, group: int, limit: int, *, whole: bool) -> Iterator[dict[str, Any] | None]:
+    """Yields the rows of a group; None for a row that is too long."""
+    for batch in file.iter_batches(_BATCH_ROWS, [group]):
+        for part in _parts(batch, limit):
+            if part is None:
+                yield None
                 continue
-            if (column := _oversized_column(group, limit * _MAX_COLUMN_FACTOR)) is not None:
-                reason = (
-                    f"all records of this row group, up to number {end:,}: {shown(column)} has more than "
-                    f"{limit * _MAX_COLUMN_FACTOR:,} bytes, {_MAX_COLUMN_FACTOR} times --max-record-bytes"
-                )
-                yield Refusal(begin + 1, reason)
-                continue
-            rows = lines.until_damage(self._rows(index), _DECODE_ERRORS, partial(int, begin))
-            for number, row in enumerate(rows, begin + 1):
-                if row is None:
-                    yield Refusal(number, lines.too_long(limit))
-                else:
-                    yield lines.parse_or_refuse(number, parse, row)
-
-    def _rows(self, group: int) -> Iterator[dict[str, Any] | None]:
-        """Yields the rows of a group; None for a row that is too long."""
-        limit, whole = self._maker.max_record_bytes, isinstance(self._maker, MappedMaker)
-        for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
-            for part in _parts(batch, limit):
-                if part is None:
-                    yield None
-                    continue
-                columns = [_values(column, limit, whole) for column in part.columns]
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(part.schema.names, values, strict=True))
+            columns = [_values(column, limit, whole) for column in part.columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(part.schema.names, values, strict=True))
 
 
 def _has_bytes(leaf: Any) -> bool:
@@ -144,7 +118,7 @@ def _parts(batch: pyarrow.RecordBatch, limit: int) -> Iterator[pyarrow.RecordBat
 
 
 def _json_size(column: pyarrow.Array, limit: int) -> int:
-    """Returns the least that values take as JSON, in bytes, without texts over the limit, which are refused alone."""
+    """Returns the least that values take as JSON, in bytes, without texts over the limit, which are bad values."""
     kind, size = column.type, _LEAST_JSON * len(column)
     if not size:
         return 0
@@ -170,17 +144,22 @@ def _has_length(kind: pyarrow.DataType) -> bool:
 def _values(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
     """Returns a column's values: a BadValue for each that is unreadable or exceeds the limit.
 
-    Args:
-        column: the values.
-        limit: the most bytes of a text.
-        whole: whether bytes and nested values are returned too, for a mapping, instead of BadValues.
+    Bytes and nested values are BadValues too, unless a mapping reads whole records.
     """
     if isinstance(column, pyarrow.ExtensionArray) and column.type != pyarrow.uuid():
         column = column.storage
     elif types.is_string_view(column.type):
         column = column.cast(pyarrow.large_string())
-    found = (convert for is_kind, convert in _CONVERSIONS if is_kind(column.type))
-    return next(found, _scalars)(column, limit, whole)
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _of_dictionary(column, limit, whole)
+    if types.is_nested(kind):
+        return _nested(column, limit) if whole else _all_bad(column, NESTED)
+    if any(is_kind(kind) for is_kind in _BYTES) and not whole:
+        return _all_bad(column, BYTES)
+    if types.is_temporal(kind):
+        return _temporal(column, limit)
+    return _scalars(column, limit)
 
 
 def _of_dictionary(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
@@ -189,17 +168,15 @@ def _of_dictionary(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
     return [texts.get(index) for index in column.indices.to_pylist()]
 
 
-def _nested(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+def _nested(column: pyarrow.Array, limit: int) -> list[Any]:
     """Returns structs and maps as dicts, and lists, also if values in them are unreadable, unlike ``to_pylist``."""
-    if not whole:
-        return _all_bad(column, NESTED)
     if not len(column):
         return []
     kind = column.type
     if types.is_struct(kind):
         return _structs(column, limit)
     if types.is_fixed_size_list(kind):
-        rest = iter(_values(column.flatten(), limit, whole))  # without those of null lists
+        rest = iter(_values(column.flatten(), limit, whole=True))  # without those of null lists
         return [list(islice(rest, kind.list_size)) if there else None for there in column.is_valid().to_pylist()]
     if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
         return _lists(column, limit)
@@ -229,34 +206,23 @@ def _lists(column: pyarrow.Array, limit: int) -> list[Any]:
     return [values[begin:end] if there else None for there, begin, end in spans]
 
 
-def _bytes(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
-    return _scalars(column, limit, whole) if whole else _all_bad(column, BYTES)
-
-
-def _intervals(column: pyarrow.Array, *_: Any) -> list[Any]:
-    return _all_bad(column, BadValue(f"is a {column.type}, neither a number nor text"))
-
-
-def _durations(column: pyarrow.Array, *_: Any) -> list[Any]:
-    per_second = _PER_SECOND[column.type.unit]
-    return [v if v is None else v / per_second for v in column.view(pyarrow.int64()).to_pylist()]
-
-
-def _times(column: pyarrow.Array, *_: Any) -> list[Any]:
-    """Returns times of day, which pyarrow would convert modulo a day."""
+def _temporal(column: pyarrow.Array, limit: int) -> list[Any]:
+    """Returns durations in seconds, times of day, which pyarrow would convert modulo a day, dates and timestamps."""
     kind = column.type
-    numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
-    per_second = _PER_SECOND[kind.unit]
-    return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
+    if types.is_interval(kind):
+        return _all_bad(column, BadValue(f"is a {kind}, neither a number nor text"))
+    if types.is_duration(kind) or types.is_time(kind):
+        per_second = _PER_SECOND[kind.unit]
+        numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
+        if types.is_duration(kind):
+            return [v if v is None else v / per_second for v in numbers]
+        return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
+    if types.is_timestamp(kind) and kind.unit == "ns":  # a datetime has no nanoseconds
+        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
+    return _scalars(column, limit)
 
 
-def _timestamps(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
-    if column.type.unit == "ns":  # a datetime has no nanoseconds
-        column = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
-    return _scalars(column, limit, whole)
-
-
-def _scalars(column: pyarrow.Array, limit: int, _: bool) -> list[Any]:
+def _scalars(column: pyarrow.Array, limit: int) -> list[Any]:
     kind = column.type
     if _has_length(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
@@ -267,8 +233,8 @@ def _scalars(column: pyarrow.Array, limit: int, _: bool) -> list[Any]:
 
 
 def _object(keys: list[Any], values: list[Any]) -> dict[Any, Any] | BadValue:
-    found = dict(zip(keys, values, strict=True))
-    return found if len(found) == len(keys) else BadValue("has a key twice")
+    members = dict(zip(keys, values, strict=True))
+    return members if len(members) == len(keys) else BadValue("has a key twice")
 
 
 def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
@@ -277,7 +243,7 @@ def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
 
 def _text(value: pyarrow.Scalar, limit: int) -> Any:
     size = value.as_buffer().size if value.is_valid else 0
-    return BadValue(f"has {size:,} bytes: {lines.too_long(limit)}") if size > limit else _value(value)
+    return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
 
 
 def _value(value: pyarrow.Scalar) -> Any:
@@ -292,16 +258,4 @@ def _value(value: pyarrow.Scalar) -> Any:
 
 
 _WITH_LENGTHS = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-_CONVERSIONS: tuple[tuple[Callable[[pyarrow.DataType], bool], Callable[..., list[Any]]], ...] = (
-    (types.is_dictionary, _of_dictionary),
-    (types.is_nested, _nested),
-    (types.is_binary, _bytes),
-    (types.is_large_binary, _bytes),
-    (types.is_binary_view, _bytes),
-    (types.is_fixed_size_binary, _bytes),
-    (types.is_interval, _intervals),
-    (types.is_duration, _durations),
-    (types.is_time, _times),
-    (types.is_timestamp, _timestamps),
-)
-"""What converts a column of each kind; :func:`_scalars` converts all others."""
+_BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)

@@ -20,14 +20,15 @@ from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import parse_loose_json
 from pipeline.formats.files import records_of
-from pipeline.formats.lines import MappedRecord, Remark, UnreadableFile
+from pipeline.formats.lines import MappedRecord, Remark
 from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import UnreadableFile
 
 SAMPLE_RECORDS = 1000
 _SAMPLE_BYTES = 1 << 20
 _MOST_BYTES = 10_000_000  # of a message of Pub/Sub
 _DELIMITERS = ";\t|,"
-_ROWS = 50  # that tell the delimiter
+_ROWS = 50  # that decide the delimiter
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -70,10 +71,10 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     maker = _SampleMaker(csv_format or CsvFormat())
     with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
         mapped = [record for record in islice(records, limit) if isinstance(record, MappedRecord)]
-    found = [_value(record.message.data, f"line {record.line}") for record in mapped]
-    if not found:
+    values = [_value(record.message.data, f"line {record.line}") for record in mapped]
+    if not values:
         raise UnreadableFile("it has no records that can be read")
-    return Sampled(found, f"the first {len(found):,} records of {path.name}", stem, csv_format)
+    return Sampled(values, f"the first {len(values):,} records of {path.name}", stem, csv_format)
 
 
 def _value(data: bytes, where: str) -> Any:
@@ -121,12 +122,7 @@ def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
 
 
 def draft_of(sampled: Sampled, time_zone: str = "") -> str:
-    """Returns a mapping in TOML for a sample, with comments on what is in doubt.
-
-    Args:
-        sampled: the sample.
-        time_zone: the zone of times without an offset; empty to guess it.
-    """
+    """Returns a mapping in TOML for a sample, with comments on what is in doubt."""
     is_flat = all(
         isinstance(record, dict) and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in sampled.records
@@ -139,18 +135,12 @@ def draft_of(sampled: Sampled, time_zone: str = "") -> str:
 def trials_of_sample(
     sampled: Sampled, mapped: MappedType, publish_time: datetime | None = None
 ) -> list[tuple[str, Message, Trial]]:
-    """Returns what a mapping makes of each record of a sample. Raises MappingError if it does not compile.
-
-    Args:
-        sampled: the sample.
-        mapped: the mapping.
-        publish_time: the time that messages were published at; None for records of a file.
-    """
+    """Returns what a mapping makes of each record of a sample. Raises MappingError if it does not compile."""
     mapped.compile()
     trials = Trials([mapped])
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
-    found = []
+    tried = []
     for number, record in enumerate(sampled.records, 1):
         message = Message(json.dumps(record).encode(), {}, "", publish_time)
-        found.append((f"record {number}", message, trials.of(message, latest_us)))
-    return found
+        tried.append((f"record {number}", message, trials.of(message, latest_us)))
+    return tried

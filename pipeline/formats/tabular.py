@@ -1,11 +1,13 @@
-"""Writes Arrow tables as CSV, Parquet and a stream of Arrow. Those of events are files that this package reads back.
+"""Writes Arrow tables as CSV, Parquet and a stream of Arrow. Tables of events are files that this package reads back.
 
-Tables come in batches, of which memory holds a few.
+Tables arrive in batches, of which memory holds a few. A spool sets tables aside until all of their columns are known.
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from pipeline.core.notation.cell_values import format_value
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1000  # rows that are Python objects at the same time
 _GROUP_ROWS = 1 << 17  # of a group of rows in Parquet
+_SPOOLED_ROWS = 200_000  # in memory
 
 
 class TextSink(Protocol):
@@ -31,12 +34,6 @@ def write_csv(table: "pyarrow.RecordBatchReader", file: TextSink, *, delimiter: 
 
     Numbers are the shortest text that reads back to the same double. A null is an empty field, and so is an empty text:
     CSV can't tell them apart.
-
-    Args:
-        table: the table.
-        file: the text file.
-        delimiter: the character between fields.
-        decimal: the character between the whole and the fraction of a number.
     """
     # Quotes what contains one of these.
     writer = csv.writer(_Lines(file), delimiter=delimiter, lineterminator="\r\n")
@@ -129,3 +126,77 @@ def _texts(column: "pyarrow.Array", decimal: str) -> Iterator[str]:
 
 def _number(value: float) -> str:
     return format_value(value).decode()
+
+
+class Spool:
+    """The tables of parts, to which columns may come later. What memory does not hold is in files, one for each part.
+
+    Args:
+        folder: an empty folder for the files.
+        rank: returns the place of a column among the others, given its name; columns of the same place stay in the
+            order in which they came.
+    """
+
+    def __init__(self, folder: Path, rank: Callable[[str], Any]) -> None:
+        self._folder = folder
+        self._rank = rank
+        self._fields: dict[str, pyarrow.Field] = {}
+        self._tables = defaultdict[str, list["pyarrow.Table"]](list)
+        self._files: dict[str, Path] = {}
+        self._rows = 0
+
+    def add(self, part: str, table: "pyarrow.Table") -> None:
+        """Adds a table to a part."""
+        for column in table.schema:
+            self._fields.setdefault(column.name, column)
+        self._tables[part].append(table)
+        self._rows += len(table)
+        if self._rows > _SPOOLED_ROWS:
+            self._write()
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts that have tables, in order."""
+        return sorted(self._files.keys() | self._tables.keys())
+
+    def read(self, part: str) -> "pyarrow.RecordBatchReader":
+        """Returns the rows of a part, with the columns of all parts; null where a table lacks a column."""
+        import pyarrow
+
+        fields = sorted(self._fields.values(), key=lambda column: self._rank(column.name))
+        return aligned(pyarrow.schema(fields), self._tables_of(part))
+
+    def _tables_of(self, part: str) -> Iterator["pyarrow.Table"]:
+        import pyarrow
+
+        if part in self._files:
+            with pyarrow.OSFile(str(self._files[part])) as file:
+                while file.tell() < file.size():
+                    yield pyarrow.ipc.open_stream(file).read_all()
+        yield from self._tables[part]
+
+    def _write(self) -> None:
+        """Moves all tables to the ends of their files, a stream for the tables of one schema each."""
+        import pyarrow
+
+        for part, tables in self._tables.items():
+            path = self._files.setdefault(part, self._folder / f"{len(self._files)}.arrow")
+            with path.open("ab") as file:
+                table = pyarrow.concat_tables(tables, promote_options="default")
+                with pyarrow.ipc.new_stream(file, table.schema) as writer:
+                    writer.write_table(table)
+        self._tables.clear()
+        self._rows = 0
+
+
+def aligned(schema: "pyarrow.Schema", tables: Iterable["pyarrow.Table"]) -> "pyarrow.RecordBatchReader":
+    """Returns the rows of tables, with the columns of a schema; null where a table lacks a column."""
+    import pyarrow
+
+    nothing = schema.empty_table()
+    batches = (
+        batch
+        for table in tables
+        for batch in pyarrow.concat_tables([nothing, table], promote_options="default").to_batches()
+    )
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)

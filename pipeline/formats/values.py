@@ -1,12 +1,19 @@
-"""Parses the values of records in any format, and makes events from them."""
+"""Parses the values of records in any format, and makes events from them.
+
+In JSON, Avro and Parquet, values have types. Numbers are readings; strings, booleans, times and UUIDs are metadata;
+None is missing.
+"""
 
 import copy
 import math
 import time
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from datetime import time as time_of_day
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from pipeline.core.decoding.file_names import FILE_ATTRIBUTES, file_attributes
 from pipeline.core.events.event import (
@@ -19,15 +26,18 @@ from pipeline.core.events.event import (
     Event,
     validate,
 )
+from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float_of
+from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, exact_float_of
 from pipeline.core.notation.text import shown
-from pipeline.core.notation.times import from_datetime, parse_time
+from pipeline.core.notation.times import from_datetime, parse_time, to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_RECORD_BYTES = 10_000_000
 """The default limit of a record in a file: the greatest size that Pub/Sub accepts."""
+
+_MAX_COLUMNS = 10_000  # of a file; an event has at most 1,100 values, but each may leave most columns blank
 
 _new = tuple.__new__
 _MICROSECOND = timedelta(microseconds=1)
@@ -58,6 +68,10 @@ class FileColumns(NamedTuple):
         return _OF_FILE.get(self.sensor)
 
 
+class UnreadableFile(Exception):
+    """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
+
+
 class Malformed(Exception):
     """A record that can't be read. ``str()`` is the problem, ``reason`` that of its dead letter."""
 
@@ -79,17 +93,34 @@ def clock_us() -> int:
     return time.time_ns() // 1000
 
 
-class EventMaker:
-    """Makes valid events from the values of records.
+class NumberText(str):
+    """A number as text, with all its digits: in a float, a time would lose its microseconds."""
 
-    Args:
-        columns: the columns of the sensor and the time.
-        now_us: returns the current time in microseconds since the epoch.
-        max_future: the longest time that an event may be ahead of the clock.
-        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
-        metadata_alone: whether an event may have metadata and no readings.
-        encodes: whether the events are protobuf messages, which a publisher needs.
-    """
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class BadValue:
+    """Replaces a value that could not be read. ``problem`` follows the field's name in messages: "is nested"."""
+
+    problem: str
+
+
+NESTED = BadValue("is nested")
+BYTES = BadValue("is bytes, neither a number nor text")
+
+_DAY_US = 86_400_000_000
+
+
+def time_of(time_us: int, kind: str) -> time_of_day | BadValue:
+    """Returns the time of day from microseconds since midnight; BadValue if out of range. ``kind`` names the type."""
+    if 0 <= time_us < _DAY_US:
+        return to_datetime(time_us).time()
+    return BadValue(f"is not a time of day: a {kind} of {time_us:,} µs since midnight")
+
+
+class EventMaker:
+    """Makes valid events from the values of records."""
 
     def __init__(
         self,
@@ -99,11 +130,9 @@ class EventMaker:
         max_record_bytes: int = MAX_RECORD_BYTES,
         *,
         metadata_alone: bool = False,
-        encodes: bool = True,
     ) -> None:
         self.columns = columns
         self._metadata_alone = metadata_alone
-        self._encodes = encodes
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // _MICROSECOND
@@ -117,14 +146,68 @@ class EventMaker:
         """Returns the maker of the events of a file, whose name may be the sensor."""
         if not self.columns.of_file:
             return self
-        found = copy.copy(self)
-        found._sensor = file_attributes(path)[self.columns.of_file]
-        return found
+        maker = copy.copy(self)
+        maker._sensor = file_attributes(path)[self.columns.of_file]
+        return maker
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Whatever determines the events of a record. It pickles."""
         return self.columns, self.max_record_bytes
+
+    def check_columns(self, names: Sequence[str]) -> Sequence[Any]:
+        """Raises UnreadableFile if the sensor or the time is missing, two names are equal, or there are too many."""
+        check_width(names)
+        listed = ", ".join(map(shown, names))
+        for required, flag in ((self.columns.sensor, "--sensor-column"), (self.columns.time, "--time-column")):
+            if required not in names and not (required == self.columns.sensor and self.columns.of_file):
+                raise UnreadableFile(f"no column {shown(required)} ({flag}); the columns are {listed}")
+        if len(set(names)) < len(names):
+            raise UnreadableFile(f"two columns have the same name; the columns are {listed}")
+        return ()
+
+    def of_object(self, record: Mapping[str, Any]) -> Event:
+        """Returns a flat record's event.
+
+        A name decides what a value is if it is ``event_id``, or begins with ``metadata.`` or ``reading.``. The sensor
+        and the time are strings or numbers; the time may also be a ``datetime``.
+
+        Raises:
+            Malformed: a value is nested, a :class:`BadValue`, of another type, or beyond the range of a double.
+            InvalidEvent: the event breaks a rule.
+        """
+        sensor, event_time = self.columns.sensor, self.columns.time
+        columns = (sensor, event_time, EVENT_ID)
+        prefixed: list[str] = []
+        readings: dict[str, float] = {}
+        metadata: dict[str, str] = {}
+        for name, value in record.items():
+            if name in columns:
+                continue
+            if "." in name and name.startswith((METADATA, READING)):
+                prefixed.append(name)
+                continue
+            kind = type(value)
+            # For speed: most values are floats, which the match statement would check late.
+            if kind is float:
+                readings[name] = value
+                continue
+            if kind is NumberText:
+                readings[name] = _number(name, value)
+                continue
+            match value:
+                case None:
+                    continue
+                case int() | float() | Decimal() | NumberText() if kind is not bool:
+                    readings[name] = _number(name, value)
+                case _:
+                    metadata[name] = _metadata(name, value)
+        for name in prefixed:
+            _add_prefixed(name, record[name], readings, metadata)
+        at = record.get(event_time)
+        at = at if isinstance(at, datetime) else _text(event_time, at)
+        event_id = "" if EVENT_ID in (sensor, event_time) else _text(EVENT_ID, record.get(EVENT_ID))
+        return self.event(_text(sensor, record.get(sensor)), at, readings, metadata, event_id)
 
     def event(
         self,
@@ -133,15 +216,8 @@ class EventMaker:
         readings: dict[str, float],
         metadata: dict[str, str],
         event_id: str = "",
-    ) -> SensorEvent | Event:
+    ) -> Event:
         """Returns a valid event.
-
-        Args:
-            sensor: the sensor id; blank if missing, or if the file's name is the sensor.
-            time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
-            readings: the values by metric.
-            metadata: the texts by name.
-            event_id: the event's id, if it has one.
 
         Raises:
             Malformed: the sensor is missing, or the time is missing or unreadable.
@@ -157,7 +233,7 @@ class EventMaker:
         else:
             raise Malformed(f"{shown(self.columns.time)} is missing")
         is_valid = self._is_plainly_valid(sensor, time_us, readings, metadata)
-        if is_valid and not self._encodes and not event_id and "".join(metadata.values()).isascii():
+        if is_valid and not event_id and "".join(metadata.values()).isascii():
             return _new(Event, (sensor, time_us, readings, metadata, "", None))
         try:
             event = sensor_event(sensor, time_us, readings, metadata, event_id)
@@ -165,12 +241,13 @@ class EventMaker:
             raise Malformed("text contains an unpaired surrogate") from None
         except ValueError:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
-        if not is_valid:
-            self.checked(event)
-            if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
-                self._known_sensors.add(sensor)
-                self._known_names.update(readings, metadata)
-        return event
+        if is_valid:
+            return _new(Event, (sensor, time_us, readings, metadata, event_id, event))
+        checked = self.checked(event)
+        if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
+            self._known_sensors.add(sensor)
+            self._known_names.update(readings, metadata)
+        return checked
 
     def _is_plainly_valid(
         self, sensor: str, time_us: int, readings: dict[str, float], metadata: dict[str, str]
@@ -187,15 +264,14 @@ class EventMaker:
             and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character has at most four bytes
         )
 
-    def checked(self, event: SensorEvent) -> SensorEvent:
-        """Returns the event unchanged. Raises InvalidEvent if it breaks a rule."""
+    def checked(self, event: SensorEvent) -> Event:
+        """Returns the valid event. Raises InvalidEvent if it breaks a rule."""
         latest_us = self._now_us() + self._max_future_us
         self._latest_us = min(latest_us, LATEST_US)
         try:
-            validate(event, latest_us, metadata_alone=self._metadata_alone)
+            return validate(event, latest_us, metadata_alone=self._metadata_alone)
         except BadData as problem:
             raise InvalidEvent(problem, event.SerializeToString(deterministic=True)) from problem
-        return event
 
     def _time_us(self, text: str) -> int:
         unit = self.columns.time_unit
@@ -262,3 +338,72 @@ def check_encoding(text: str, encoding: str = "utf-8") -> None:
     except UnicodeEncodeError as error:
         byte = ord(text[error.start]) - 0xDC00
         raise Malformed(f"not {encoding.upper()}: invalid byte 0x{byte:02x}") from None
+
+
+def check_width(names: Sequence[str]) -> None:
+    """Raises UnreadableFile if a file has too many columns."""
+    if len(names) > _MAX_COLUMNS:
+        raise UnreadableFile(f"it has {len(names):,} columns, more than {_MAX_COLUMNS:,}")
+
+
+def _add_prefixed(column: str, value: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
+    """Adds the value of a column whose prefix says what it is."""
+    if value is None:
+        return
+    values: dict[str, Any] = metadata if column.startswith(METADATA) else readings
+    name = column.removeprefix(METADATA if values is metadata else READING)
+    if name in values:
+        raise Malformed(f"{shown(name)} and {shown(column)} are two values of the same name")
+    if values is metadata:
+        metadata[name] = str(value) if _is_number(value) else _metadata(column, value)
+    elif _is_number(value):
+        readings[name] = _number(column, value)
+    else:
+        raise Malformed(f"{shown(column)} is not a number")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal | NumberText) and not isinstance(value, bool)
+
+
+def _metadata(name: str, value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+        case datetime() | date() | time_of_day():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case BadValue(problem):
+            raise Malformed(f"{shown(name)} {problem}")
+        case bytes():
+            raise Malformed(f"{shown(name)} {BYTES.problem}")
+        case list() | tuple() | dict():
+            raise Malformed(f"{shown(name)} {NESTED.problem}")
+        case _:
+            raise Malformed(f"{shown(name)} is a {type(value).__name__}, neither a number nor text")
+
+
+def _text(name: str, value: Any) -> str:
+    """Returns a sensor or a time as text: a string, or a number as written; empty if missing."""
+    if value is None:
+        return ""
+    if isinstance(value, BadValue):
+        raise Malformed(f"{shown(name)} {value.problem}")
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
+        raise Malformed(f"{shown(name)} is neither a string nor a number")
+    return str(value)
+
+
+def _number(name: str, value: int | float | Decimal | NumberText) -> float:
+    whole = isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
+    number = exact_float(int(value)) if whole or isinstance(value, int) else float(value)
+    if number is None:
+        raise inexact(name, f"{value:f}" if isinstance(value, Decimal) else str(value))
+    if math.isinf(number) and not isinstance(value, float):  # an infinite float is refused by the event's rules
+        raise Malformed(f"{shown(name)} exceeds the range of a double")
+    return number

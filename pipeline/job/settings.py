@@ -32,10 +32,9 @@ from pipeline.core.panes.firing import (
     CommitLimits,
     FiringRules,
     RollupRules,
-    first_waiting,
 )
 from pipeline.core.results.window_results import ResultRules
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.rate import phases_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
@@ -166,7 +165,6 @@ class Settings:
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
             0 if here else min(MOST_SPREAD_US, window_us // 8),
             None if here else CommitLimits(),
-            first_waiting(schema.tiers),
         )
         rollups = RollupRules.of(schema)
         return Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
@@ -181,6 +179,7 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     Raises:
         BadFlag: a flag is unknown to us and to Beam, or has a value that Beam's parser refuses.
     """
+    argv = [_underscored(argument) for argument in argv]
     if is_flex_launch(_template_location(argv)):
         argv = _without_unknown([argument for argument in argv if not _EMPTY_FLAG.fullmatch(argument)])
     else:
@@ -189,6 +188,14 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     options.view_as(StandardOptions).streaming = True
     choose_runner(options, STREAMING_RUNNER)
     return options
+
+
+def _underscored(argument: str) -> str:
+    """Returns an argument with its flag, if it has one, in Beam's spelling."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def options_of(argv: Sequence[str]) -> PipelineOptions:

@@ -25,15 +25,15 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.dead_letters import Replay
-from pipeline.core.events.message import message_of
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.notation.text import counted, plain
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
-from pipeline.formats.lines import Refusal, Remark, UnreadableFile
-from pipeline.formats.mapped import Original, SkippedElements
-from pipeline.formats.values import FileColumns, clock_us
+from pipeline.formats.lines import Original, Refusal, Remark
+from pipeline.formats.mapped import SkippedElements
+from pipeline.formats.values import FileColumns, UnreadableFile, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:
@@ -149,18 +149,19 @@ def publish(
 
 
 def batches(
-    records: Iterable[SensorEvent | Replay | Original], size: int, max_bytes: int = _MAX_BYTES
-) -> Iterator[list[SensorEvent] | Replay | Original]:
+    records: Iterable[Event | Original], size: int, max_bytes: int = _MAX_BYTES
+) -> Iterator[list[SensorEvent] | Original]:
     """Yields lists of ``size`` events, or of fewer at the end and where more would exceed ``max_bytes``.
 
     Passes on messages to be replayed, or to be published as they are.
     """
     batch: list[SensorEvent] = []
     batch_bytes = 0
-    for event in records:
-        if isinstance(event, Replay | Original):
-            yield event
+    for record in records:
+        if isinstance(record, Original):
+            yield record
             continue
+        event = record.message or sensor_event(*record[:5])
         event_bytes = event.ByteSize() + _BYTES_AROUND_EVENT
         if batch and batch_bytes + event_bytes > max_bytes:
             yield batch
@@ -183,10 +184,9 @@ def _check_expired(records: RecordFile, table: TableName, schema: TableSchema) -
     events = expired = 0
     now_us = clock_us()
     for record in records:
-        if isinstance(record, SensorEvent | Replay | Original):
-            for event in _events_of(record):
-                events += 1
-                expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us, event.metadata)
+        found = [record] if isinstance(record, Event) else record.events if isinstance(record, Original) else []
+        events += len(found)
+        expired += sum(expiry.expires(event[1], event.readings, now_us, event.metadata) for event in found)
     if expired:
         raise click.ClickException(expired_message(expired, events, table, expiry, policies, "published"))
 
@@ -198,20 +198,22 @@ def _publish(
     with progress_bar() as progress:
         task = progress.add_task("publishing", total=records.size)
         for outgoing in batches(_valid(file, records, tally, stopped), batch):
-            events = _events_of(outgoing)
-            pacer.wait(len(events))
+            events = len(outgoing.events if isinstance(outgoing, Original) else outgoing)
+            pacer.wait(events)
             if stopped():
                 break
             try:
-                if isinstance(outgoing, Replay):  # with attributes that send can't publish, or the topic refuses
+                if not isinstance(outgoing, Original):
+                    publisher.send(message_of(outgoing))
+                elif outgoing.is_replay:  # with attributes that send can't publish, or the topic refuses
                     publisher.send_batch([outgoing.message])
                 else:
-                    publisher.send(outgoing.message if isinstance(outgoing, Original) else message_of(outgoing))
+                    publisher.send(outgoing.message)
             except UnacceptableMessage as problem:
                 tally.refused += 1
                 click.echo(plain(f"{file}: {problem}"), err=True)
                 continue
-            tally.events += len(events)
+            tally.events += events
             tally.messages += 1
             if not progress.disable:
                 progress.update(task, completed=records.position)
@@ -221,15 +223,9 @@ def _publish(
     return tally
 
 
-def _events_of(record: SensorEvent | Replay | Original | list[SensorEvent]) -> Sequence[SensorEvent]:
-    if isinstance(record, Replay | Original):
-        return record.events
-    return record if isinstance(record, list) else [record]
-
-
 def _valid(
     file: Path, records: Iterable[ToPublish], tally: _PublishCounts, stopped: Callable[[], bool]
-) -> Iterator[SensorEvent | Replay | Original]:
+) -> Iterator[Event | Original]:
     """Yields valid events, and messages and dead letters with valid events.
 
     Prints and counts refusals; records an unreadable file in the tally.
@@ -239,7 +235,7 @@ def _valid(
             if stopped():
                 return
             match record:
-                case SensorEvent() | Replay() | Original():
+                case Event() | Original():
                     yield record
                 case Refusal(line, reason):
                     tally.refused += 1

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pipeline.core.events.message import message_of, sensor_event
-from pipeline.core.panes.firing import follow_every_us
 from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
@@ -261,7 +260,7 @@ def _writes(size: RowSize, rate: float) -> Writes:
 def panes(workload: Workload, tier: Tier) -> float:
     """Returns how often the row of a sensor's window is written, late panes aside.
 
-    Without early firing, once. With early firing, a row of the shortest tier is written once for each --early_firing in
+    Without early firing, once. With early firing, a row of the shortest tier is written once for each --early-firing in
     which an event came, and a row of a longer tier when a shorter window in it is over, and with some of the early
     panes. tests/plan/test_estimate.py counts both in a day of windows.
     """
@@ -271,9 +270,9 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    rules = workload.aggregation.firing
-    every_us = follow_every_us(shortest.window, workload.early_us, rules.waiting)
-    if workload.aggregation.waits[workload.schema.tiers.index(tier)]:
+    aggregation = workload.aggregation
+    every_us = aggregation.follow_every_us
+    if aggregation.waits[workload.schema.tiers.index(tier)]:
         return 1 + window_us(tier) / max(every_us, workload.every_us)
     of_shortest = min(of_shortest, 1 + window_us(shortest) / every_us)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
@@ -285,7 +284,7 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
     With results, a window that gets nothing after its last early pane is written once more when it is over.
 
     A sensor's row of newest readings is written with each pane of the shortest tier, and at most once for each event or
-    --newest_every: a bundle with several events of the sensor writes it once.
+    --newest-every: a bundle with several events of the sensor writes it once.
     """
     tiers, latest = workload.schema.tiers, workload.schema.latest
     repeated = 0.0 if workload.results is None else max(0.0, 1 - (workload.early_us or math.inf) / workload.every_us)
@@ -398,7 +397,7 @@ def _causes(estimate: Estimate, streaming_cost: float | None) -> Iterator[str]:
     if part > _MUCH_TRAFFIC and 2 * part > all_bytes:
         cost = "" if streaming_cost is None else f", some {streaming_cost * part / all_bytes:,.0f} a month"
         of_all = f"{part / 1e9:,.1f} of the {all_bytes / 1e9:,.1f} GB a minute of Streaming Engine{cost}"
-        yield f"late events: {of_all}; set a longer --allowed-lateness or --late_firing"
+        yield f"late events: {of_all}; set a longer --allowed-lateness or --late-firing"
     if estimate.workers > 1 and 2 * (busy := on_dataflow(late.vcpus)) > estimate.vcpus:
         yield (
             f"late events: {busy:,.1f} of {estimate.vcpus:,.1f} busy vCPUs, which read closed windows from the table; "

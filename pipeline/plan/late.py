@@ -71,7 +71,7 @@ def rows_in(workload: Workload) -> list[tuple[Tier, float, float]]:
 def panes_of(workload: Workload) -> float:
     """Returns the late panes of the shortest tier in a second.
 
-    Late events of a sensor come in runs of a minute, the default of --late_firing, since a connection that is lost is
+    Late events of a sensor come in runs of a minute, the default of --late-firing, since a connection that is lost is
     lost for a while. A run is a pane. Windows that are late as a whole make fewer.
     """
     if not workload.schema.tiers:

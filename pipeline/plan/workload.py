@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.core.panes.firing import Aggregation, FiringRules, first_waiting
+from pipeline.core.panes.firing import Aggregation, FiringRules
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -13,7 +13,7 @@ START_US = 1_771_286_400_000_000
 MAX_SENSORS = 100_000_000
 
 LATE_FIRING_US = 60_000_000
-"""The default of the job's ``--late_firing``."""
+"""The default of the job's ``--late-firing``."""
 
 LEAST_BILLED_BYTES = 1000
 """What Pub/Sub counts for a request at least."""
@@ -33,14 +33,14 @@ class Workload:
         metrics: the names of an event's readings.
         metadata: the names of an event's metadata fields, with those in the row key.
         batch: events in a message.
-        early_us: the job's ``--early_firing`` in µs; zero for no early panes.
-        lateness_us: the job's ``--allowed_lateness`` in µs.
-        newest_us: the job's ``--newest_every`` in µs.
-        bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
+        early_us: the job's ``--early-firing`` in µs; zero for no early panes.
+        lateness_us: the job's ``--allowed-lateness`` in µs.
+        newest_us: the job's ``--newest-every`` in µs.
+        bulk: whether the job's ``--bigtable-writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
         rollup_groups: the number of groups of each roll-up by metadata.
         late: the share of events that come after their window has closed, by up to a day.
-        results: the job's ``--results``; None if it has no ``--results_topic``.
+        results: the job's ``--results``; None if it has no ``--results-topic``.
     """
 
     schema: TableSchema
@@ -72,9 +72,7 @@ class Workload:
     def aggregation(self) -> Aggregation:
         """The job's settings for windows, of which the table has some."""
         tiers = self.schema.tiers
-        firing = FiringRules(
-            tiers[0].window, self.early_us, LATE_FIRING_US, self.lateness_us, waiting=first_waiting(tiers)
-        )
+        firing = FiringRules(tiers[0].window, self.early_us, LATE_FIRING_US, self.lateness_us)
         return Aggregation(tiers, firing, latest=self.schema.latest)
 
 

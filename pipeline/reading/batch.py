@@ -32,13 +32,13 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.answers.enough_data import ANY_DATA, LeastData, with_enough
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.queries.reads import ForeignRows
+from pipeline.core.queries.sweeps import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.rows.rows import prefix_range, split_range
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.formats.spool import aligned
+from pipeline.formats.tabular import aligned
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
@@ -99,7 +99,7 @@ def run(export: Export) -> tuple[int, int, str]:
 
     Raises:
         BadFlag: a flag of Beam's is wrong or missing, or the job can't write to the place.
-        ServerProblem: the job failed. Files of an earlier export stay, as far as no file replaces them.
+        ServerError: the job failed. Files of an earlier export stay, as far as no file replaces them.
     """
     options = bounded.beam_options(export.printing.beam_flags or (), export.table.project)
     bigquery = _checked_place(export.printing, options)
@@ -130,7 +130,7 @@ def _checked_place(printing: Printing, options: PipelineOptions) -> "re.Match[st
     if bigquery and (printing.long or printing.sensor_prefix or printing.output != Output.PARQUET):
         raise BadFlag("BigQuery gets rows, not files: remove --output, --long and --sensor-prefix")
     if bigquery and not options.view_as(GoogleCloudOptions).temp_location:
-        raise BadFlag("--temp_location is needed: a folder in a bucket, from which BigQuery loads the rows")
+        raise BadFlag("--temp-location is needed: a folder in a bucket, from which BigQuery loads the rows")
     if not bigquery and (not out or printing.one_file or re.search(r"://|[*?[]", out.removeprefix("gs://"))):
         raise BadFlag("a job writes to a folder, --output gs://…, or to --output bigquery://PROJECT.DATASET.TABLE")
     if not bigquery and not runs_here(options) and not out.startswith("gs://"):

@@ -23,11 +23,10 @@ from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import Chosen, is_glob, scanned
+from pipeline.core.queries.sweeps import Chosen, is_glob, scanned
 from pipeline.core.queries.windows import tier_of
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.rows.records import AggregateRecord, EventBlock, RawRecord
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.core.windows import Window
@@ -132,7 +131,7 @@ def latest_events(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.latest(sensors, metrics=metrics or None, metadata=fields)
+            records = table.latest_events(sensors, metrics=metrics or None, metadata=fields)
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         missing = [sensor for sensor in sensors if sensor not in seen.sensors]
@@ -171,7 +170,7 @@ def latest_readings(
     with open_table() as table, usage_errors():
         # The longest silent of all sensors are first, whatever their prefix.
         starts = [""] if silent_for is not None and len(chosen.prefixes) > 1 else chosen.prefixes
-        scans = (table.newest(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
+        scans = (table.latest_readings(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
         records = (record for record in chain.from_iterable(scans) if chosen.includes(record.sensor_id))
         print_records(records, LATEST, output, several=True)
         _exit_if_missing(table, chosen)
@@ -233,7 +232,7 @@ def events(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.range(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
+            records = table.events(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         if seen.count == limit:
@@ -409,7 +408,7 @@ def sensors(prefix: str | None, metadata: Metadata, open_table: OpenTable, outpu
 def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
-    Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
+    Reads the rows of alerts alone. A job with --alerts-topic writes them, by the rules that tidetable alerts stores.
     A value has the unit that the schema declares for the rule's metric.
     """
     from pipeline.cloud.reading.alert_reader import AlertReader  # slow to import

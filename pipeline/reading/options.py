@@ -26,7 +26,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.enough_data import LeastData
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
-from pipeline.core.queries.many import Chosen, is_glob
+from pipeline.core.queries.sweeps import Chosen, is_glob
 from pipeline.core.queries.windows import sensors_with_windows
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token

@@ -21,8 +21,7 @@ from pipeline.cli.console import print_json
 from pipeline.cli.options import COUNT, Command, beam_flags
 from pipeline.cli.output import Output, output_option, print_arrow
 from pipeline.core.notation.text import counted
-from pipeline.formats.spool import Spool
-from pipeline.formats.tabular import write_arrow, write_csv, write_parquet
+from pipeline.formats.tabular import Spool, write_arrow, write_csv, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,7 +73,7 @@ def format_options(command: Command) -> Command:
     @click.option(
         "--delimiter",
         metavar="CHARACTER",
-        help="The character between fields of CSV. By default a comma, or ';' with --decimal ,",
+        help="The character between fields of CSV. By default a comma, or with --decimal , a semicolon.",
     )
     @click.option(
         "--decimal", type=click.Choice([".", ","]), default=".", show_default=True, help="The decimal mark in CSV."
@@ -143,7 +142,7 @@ def write_tables(
     Args:
         tables: the tables, at least one; their first column has the sensors.
         printing: the format, and where it goes.
-        rank: the place of a column, as for :class:`~pipeline.formats.spool.Spool`.
+        rank: the place of a column, as for :class:`~pipeline.formats.tabular.Spool`.
         time: the name of the column with the times.
         name: the name of the files in a folder.
 
@@ -253,7 +252,7 @@ def _files(out: str, paths: list[str]) -> Iterator[dict[str, Path]]:
 
 
 def _upload(file: Path, path: str) -> None:
-    """Writes an object, which readers see once it is whole. Raises ServerProblem."""
+    """Writes an object, which readers see once it is whole. Raises ServerError."""
     from google.cloud.storage import Client  # slow to import
 
     from pipeline.cloud.connection.errors import explained

@@ -14,7 +14,7 @@ from pipeline.core.answers.record_json import rollup_json
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.many import Chosen, is_glob
+from pipeline.core.queries.sweeps import Chosen, is_glob
 from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows import Window

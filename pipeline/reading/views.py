@@ -29,9 +29,15 @@ from pipeline.core.events.file_columns import EVENT_TIME, SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.text import counted, joined, json_line, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
+from pipeline.core.rows.records import (
+    AggregateRecord,
+    EventBlock,
+    GroupRecord,
+    MetricSummary,
+    RawRecord,
+    statistic_names,
+)
 from pipeline.core.windows import Window
 from pipeline.formats.tabular import json_values
 from pipeline.reading.printing import LINE, Printing, write_tables
@@ -302,7 +308,7 @@ def no_readings(
 
     Reads the newest event of the sensor.
     """
-    newest = table.latest(sensor_id, metadata=metadata)
+    newest = table.latest_events(sensor_id, metadata=metadata)
     what = "readings" if newest is None or not metrics else " or ".join(metrics)
     text = f"no {what} of {sensor_id}{_with(metadata)}{between(span_us)}"
     if newest is None:
@@ -310,16 +316,6 @@ def no_readings(
     if metrics and newest.readings and not newest.readings.keys() & set(metrics):
         return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
     return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
-
-
-def no_readings_of_many(
-    table: "SensorTable", sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
-) -> str:
-    """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
-    exists = next(table.sensors(sensors, metadata), None) is not None
-    what = " or ".join(metrics) if metrics and exists else "readings"
-    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{between(span_us)}"
-    return text if exists else text + NEVER
 
 
 def no_aggregates(

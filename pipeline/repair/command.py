@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,13 @@ from pipeline.cli.options import (
     table_options,
 )
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
-from pipeline.core.completion.auditable_windows import (
+from pipeline.core.completion.audit import (
     COLLECTED,
     COLLECTED_ROWS,
+    FOREIGN,
     KEPT_NO_LONGER,
     OPEN,
+    TOO_WIDE,
     UNSURE,
     SkippedWindows,
 )
@@ -37,15 +39,19 @@ from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
-    from pipeline.repair.request import Request
+    from pipeline.repair.rollups import RollupScope
     from pipeline.repair.run import SliceResult
-    from pipeline.repair.scope import RepairScope
+    from pipeline.repair.scope import RepairScope, Request
 
 _MOST_STATISTICS = 3  # in the line of a finding
 _WHY = {
     COLLECTED: "Bigtable may have collected some of their raw rows",
     KEPT_NO_LONGER: "Bigtable collects aggregate rows of that age",
     OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
+}
+_WHY_OF_ROLLUPS = {
+    COLLECTED: "Bigtable may have collected some of the aggregate rows",
+    KEPT_NO_LONGER: "Bigtable collects rows of roll-ups of that age",
 }
 _SAID_EVERY_S = 30.0  # how often a log has a line on progress
 _NOT_OVER = "they have not ended yet; --include-unsettled includes them"
@@ -113,7 +119,7 @@ def repair(
     may be collected. A repair removes the windows that it settles, with --listed as well as with --from and --to.
 
     Runs in this process. Pass Beam's flags after "--" to run on Dataflow:
-    -- --runner=DataflowRunner --region=europe-west4 --temp_location=gs://… --sdk_container_image=…
+    -- --runner=DataflowRunner --region=europe-west4 --temp-location=gs://… --sdk-container-image=…
 
     \b
     Exit code:
@@ -126,8 +132,7 @@ def repair(
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
     from pipeline.job.flag_values import BadFlag
-    from pipeline.repair.request import Request
-    from pipeline.repair.scope import scope_of
+    from pipeline.repair.scope import Request, scope_of
 
     if rollups and (listed or sensors):
         unwanted = "--listed, which settles roll-ups too" if listed else "--sensor"
@@ -153,12 +158,26 @@ def repair(
 
 
 def _repair_rollups(request: "Request", options: Any, *, as_json: bool) -> int:
-    """Repairs roll-ups. Returns the exit code."""
-    from pipeline.repair.rollup_command import WHY_OF_ROLLUPS, carry_out_rollups, sum_up_rollups
+    """Repairs roll-ups, and prints each wrong row and the totals. Returns the exit code."""
+    from pipeline.repair.rollups import repair_rollups, rollup_scope_of
 
-    scope, sums = carry_out_rollups(request, options, as_json=as_json)
-    lines = _skipped_lines(request, scope.skipped, {**_WHY, **WHY_OF_ROLLUPS}, "for each group")
-    sum_up_rollups(request, scope.skipped, lines, sums, as_json=as_json)
+    scope, sums = rollup_scope_of(request, options), Counter[str]()
+    with progress_bar() as progress:
+        task = progress.add_task("checking" if request.dry_run else "repairing", total=len(scope.slices))
+        for outcome in repair_rollups(request, scope, options):
+            sums.update(outcome.counts)
+            sums["windows"] += sum(each.rewritten for each in outcome.repaired)
+            progress.stop()  # a running display redirects what is printed to standard error
+            for finding in outcome.findings:
+                if as_json:
+                    print_json_line(finding)
+                else:
+                    where = " ".join(finding[name] for name in ("rollup", "value", "window", "start", "problem"))
+                    click.echo(plain(_with_differences(where, finding["differences"], "merged")))
+            sys.stdout.flush()
+            progress.start()
+            progress.advance(task)
+    _sum_up_rollups(request, scope, sums, as_json=as_json)
     checked = sums[metrics.REPAIR_ROLLUPS_CHECKED]
     if request.dry_run and not checked:
         why = "all windows of the range were skipped" if scope.skipped else "no sensor has rows in these windows"
@@ -248,13 +267,17 @@ def _line(finding: Mapping[str, Any]) -> str:
         return f"{line}: left as it is"
     if finding["problem"] == "no raw rows":
         return line
-    differences = finding["differences"]
+    return _with_differences(line, finding["differences"], "recomputed")
+
+
+def _with_differences(line: str, differences: Mapping[str, Any], right: str) -> str:
+    """Returns a line with the first differences; ``right`` names the field of their right value."""
     shown = [
-        f"{name} {_shown(each['stored'])} -> {_shown(each['recomputed'])}"
+        f"{name} {_shown(each['stored'])} -> {_shown(each[right])}"
         for name, each in list(differences.items())[:_MOST_STATISTICS]
     ]
     more = len(differences) - len(shown)
-    return f"{line}: {', '.join(shown)}" + (f" and {more} more" if more else "")
+    return line + (f": {', '.join(shown)}" if shown else "") + (f" and {more} more" if more else "")
 
 
 def _shown(value: float | str | None) -> str:
@@ -324,6 +347,42 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
             f"{counted(waiting, 'window')} listed by a job in the last 20 minutes: a row may be on its way, so repair "
             "again later"
         )
+
+
+def _sum_up_rollups(request: "Request", scope: "RollupScope", sums: Mapping[str, int], *, as_json: bool) -> None:
+    lacking, recomputable = sums[metrics.REPAIR_ROWS_WITHOUT_MEMBER], sums[metrics.REPAIR_ROWS_TO_RECOMPUTE]
+    checked, wrong = sums[metrics.REPAIR_ROLLUPS_CHECKED], sums[metrics.REPAIR_ROLLUPS_WRONG]
+    contributions = sums[metrics.REPAIR_CONTRIBUTIONS_WRONG]
+    if as_json:
+        print_json_line(
+            {
+                "table": str(request.table),
+                "rollups": {"checked": checked, "wrong": wrong, "written": sums[metrics.ROLLUP_ROWS]},
+                "contributions": {"wrong": contributions},
+                "aggregates": {"recomputed": sums["windows"], "to_recompute": recomputable, "without_groups": lacking},
+                "dry_run": request.dry_run,
+                "skipped": [_skipped_record(each) for each in scope.skipped],
+            }
+        )
+        return
+    what = "nothing written" if request.dry_run else f"{sums[metrics.ROLLUP_ROWS]:,} written"
+    right = f"{checked - wrong:,} right, {wrong:,} wrong"
+    click.echo(f"{counted(checked, 'row')} of roll-ups checked: {right}, {what}")
+    if contributions:
+        click.echo(f"{counted(contributions, 'contribution')} of sensors wrong")
+    if sums["windows"]:
+        click.echo(f"{counted(sums['windows'], 'aggregate row')} computed again from raw rows, which tell the groups")
+    if recomputable:
+        others = "foreign rows may belong to them, or a job may still write them"
+        then = "a repair computes them again first" if request.dry_run else others
+        click.echo(f"{counted(recomputable, 'aggregate row')} without the groups that raw rows tell: {then}")
+    if lacking:
+        click.echo(
+            f"{counted(lacking, 'aggregate row')} without the groups, and Bigtable may have collected their raw rows: "
+            "roll-ups by metadata that they lack do not count them"
+        )
+    for line in _skipped_lines(request, scope.skipped, _WHY | _WHY_OF_ROLLUPS, "for each group"):
+        click.echo(line)
 
 
 def _skipped_record(skipped: SkippedWindows) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
 from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span
@@ -71,12 +70,9 @@ class AuditNewest(beam.PTransform):
     around these are right. Has no output.
 
     Args:
-        table: the table's name.
         schema: the table's schema, with a family of newest readings.
-        retention: the retention of the table's cells.
         spans: the spans whose raw rows are read, of windows that no job writes any longer.
         keys: the keys of the rows to compare, in parts.
-        dry_run: whether to write nothing.
     """
 
     table: TableName
@@ -132,10 +128,6 @@ class _CompareNewestFn(TableReadingFn):
         self._schema, self._retention, self._spans, self._dry_run = schema, retention, spans, dry_run
         self._wrong = metrics.counter(metrics.REPAIR_NEWEST_WRONG)
 
-    def setup(self) -> None:
-        super().setup()
-        self._rewriter: Rewriter | None = None
-
     def start_bundle(self) -> None:
         self._audit = NewestAudit(self._schema, self._retention, self._read, self._spans, now_us())
 
@@ -165,9 +157,3 @@ class _CompareNewestFn(TableReadingFn):
                 written |= {row.key: row.mutations for row in new}
             stale = {each: [cell for cell in cells if cell.stale_us is not None] for each, cells in wrong.items()}
             wrong = {each: cells for each, cells in stale.items() if cells}
-
-    @property
-    def _writer(self) -> Rewriter:
-        if self._rewriter is None:
-            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
-        return self._rewriter

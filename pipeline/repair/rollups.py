@@ -1,4 +1,7 @@
-"""Audits the rows of roll-ups: computes them from the aggregate rows of all sensors, and settles those that are wrong.
+"""Repairs the rows of roll-ups, slice by slice in this process or as one Dataflow job.
+
+Roll-ups are computed from aggregate rows, also where raw rows are gone. If these lack metadata that a new roll-up
+groups by, and raw rows tell it, they are repaired first. What differs from the stored rows is settled:
 
     aggregate rows ─ contributions ─┐
     rows of members ────────────────┴─ CompareShards ─ parts of groups ─┐
@@ -7,27 +10,39 @@
 Each step has the rows of one window of a shard, or of a group, in memory.
 """
 
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsSingleton, PBegin, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
+from pipeline.cloud.connection.errors import ServerError
+from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.completion.audit import Extent
-from pipeline.core.queries.reads import ForeignRow, RowSelection, in_batches
+from pipeline.cloud.tables.retention_notes import retention_of
+from pipeline.cloud.tables.schema_store import schema_of
+from pipeline.core.completion.audit import Bounds, Extent, SkippedWindows, extents_of, lateness_of
+from pipeline.core.completion.neighbours import leave_out
+from pipeline.core.notation.text import json_line
+from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, window_rows
-from pipeline.core.rollups.audit import WrongGroup, audit_group
+from pipeline.core.rollups.comparison import WrongGroup, audit_group, same_sums
 from pipeline.core.rollups.contributions import NOTHING, Contributions
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import NEWEST, NO_MEMBERS, Members, ShardWindow, parts_in, parts_of
-from pipeline.core.rollups.rollup_differences import same_sums
-from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import (
+    FAMILY,
     PARTS,
     ROLLUP,
     Versioned,
@@ -38,11 +53,17 @@ from pipeline.core.rows.rollup_rows import (
     rollup_key,
     versions_in,
 )
-from pipeline.core.rows.rows import KeyRange
+from pipeline.core.rows.rows import KeyRange, prefix_range, split_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import tells
+from pipeline.job import bounded
+from pipeline.job.settings import runs_here
+from pipeline.repair.report import WriteReport, read_findings
+from pipeline.repair.run import SliceResult, carry_out
+from pipeline.repair.scope import Request, checked_here, most_slices, policies_of, scope_of, slices_of
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import (
     MOST_SENSORS,
@@ -54,6 +75,7 @@ from pipeline.transforms.settle_rollups import (
 )
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
+_MICROSECOND = timedelta(microseconds=1)
 _MOST_ROWS = 20_000  # aggregate rows in memory, before their contributions are passed on
 _TASKS = 16  # in which the rows of members of a tier are read
 _CONTRIBUTIONS, _MEMBERS, _LACKING = "contributions", "members", "lacking"
@@ -79,29 +101,141 @@ class RowsTask(NamedTuple):
 AGGREGATES, MEMBERS = "aggregates", "members"
 
 
-def tasks_of(
-    schema: TableSchema, extents: Iterable[Extent], aggregates: Mapping[Extent, list[KeyRange]]
-) -> list[RowsTask]:
-    """Returns the rows to read for an audit of these windows, in parts.
+@dataclass(frozen=True)
+class RollupScope:
+    """The windows of a repair of roll-ups.
 
-    Args:
-        schema: the table's schema.
-        extents: the windows.
-        aggregates: ranges of keys that contain the aggregate rows of the windows.
+    Attributes:
+        extents: the windows, of the tiers that have roll-ups.
+        skipped: the windows to skip.
+        slices: spans of time, one pipeline each.
+        recomputable_us: the start from which windows have all their raw rows, by the index of the tier.
     """
-    found: list[RowsTask] = []
+
+    schema: TableSchema
+    extents: list[Extent]
+    skipped: list[SkippedWindows]
+    slices: list[Span]
+    samples: list[Sample]
+    recomputable_us: list[int]
+
+
+class RollupResult(NamedTuple):
+    """The result of one slice.
+
+    Attributes:
+        counts: the job's counters.
+        findings: wrong rows of groups.
+        repaired: the results of the repair of aggregate rows that came first, if any did.
+    """
+
+    counts: Mapping[str, int]
+    findings: list[dict[str, Any]]
+    repaired: list[SliceResult]
+
+
+def rollup_scope_of(request: Request, options: PipelineOptions) -> RollupScope:
+    """Returns the scope of a repair of roll-ups.
+
+    Raises:
+        ServerError: the table has no roll-ups, or a server can't be reached.
+        BadFlag: Dataflow can't run this repair.
+    """
+    here = checked_here(request, options)
+    schema = schema_of(request.table)
+    tiers = [tier for tier in schema.tiers if schema.rollups_of(tier.window)]
+    if not tiers:
+        raise ServerError(f"table {request.table} has no roll-ups to repair: its schema declares none")
+    now_us = time.time_ns() // 1000
+    policies = policies_of(request.table, schema)
+    retention = retention_of(request.table, schema, policies)
+    bounds = None if request.force else _bounds(request, schema, retention, Retention.of(schema, policies), now_us)
+    extents, skipped = extents_of(request.start_us, request.end_us, tiers, bounds)
+    samples = sampled_keys(request.table)
+    most = most_slices(samples, here=here)
+    readings_us = retention.readings_from_us(now_us)
+    recomputable_us = [tier.window.first_start(min(readings_us, request.end_us)) for tier in schema.tiers]
+    return RollupScope(schema, extents, skipped, slices_of(extents, most), samples, recomputable_us)
+
+
+def _bounds(
+    request: Request, schema: TableSchema, retention: Retention, present: Retention, now_us: int
+) -> dict[Tier, Bounds]:
+    """Returns which windows have all their aggregate rows, keep those of roll-ups, and are not written by a job."""
+    of_jobs = retention.lateness_of_jobs(request.allowed_lateness, request.late_firing)
+    kept_us, latest_us = present.cells_stay_from_us(FAMILY, now_us), now_us - lateness_of(*of_jobs) // _MICROSECOND
+    return {tier: Bounds(retention.aggregates_from_us(tier, now_us), kept_us, latest_us) for tier in schema.tiers}
+
+
+def repair_rollups(request: Request, scope: RollupScope, options: PipelineOptions) -> Iterator[RollupResult]:
+    """Repairs the roll-ups of slice after slice; a dry run only reports wrong ones.
+
+    Raises:
+        ServerError: the job failed. Earlier slices stay repaired.
+        BadFlag: Beam's validation refused an option.
+    """
+    started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    with tempfile.TemporaryDirectory(prefix="tidetable-repair-") as folder:
+        for number, span in enumerate(scope.slices):
+            prefix = FileSystems.join(request.report or folder, f"rollups-{started}-{number:02}")
+            extents = [each for each in (_within(extent, span) for extent in scope.extents) if each.windows]
+            counts = _inspect(request, scope, extents, options, prefix, waits=not request.dry_run)
+            repaired: list[SliceResult] = []
+            if counts.get(metrics.REPAIR_ROWS_TO_RECOMPUTE, 0) and not request.dry_run:
+                start_us, end_us = min(each.start_us for each in extents), max(each.end_us for each in extents)
+                of_slice = replace(request, start_us=start_us, end_us=end_us, force=False, rolls_up=False)
+                repaired = list(carry_out(of_slice, scope_of(of_slice, options), options))
+                counts = _inspect(request, scope, extents, options, prefix, waits=False)
+            yield RollupResult(counts, sorted(read_findings(prefix, in_order=False), key=_in_order), repaired)
+
+
+def _in_order(record: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return record["rollup"], record["value"], record["window"], parse_time(record["start"])
+
+
+def _inspect(
+    request: Request,
+    scope: RollupScope,
+    extents: Sequence[Extent],
+    options: PipelineOptions,
+    prefix: str,
+    *,
+    waits: bool,
+) -> dict[str, int]:
+    """Finds the wrong rows of windows and, unless it is a dry run, settles them. Returns the job's counters."""
+    schema, tasks = scope.schema, list(_tasks(scope, extents))
+
+    def build(pipeline: beam.Pipeline) -> None:
+        writes = not request.dry_run
+        audit = AuditRollups(request.table, schema, tasks, scope.recomputable_us, writes=writes, waits=waits)
+        wrong = pipeline | "AuditRollups" >> audit
+        lines = wrong | "ToJson" >> beam.Map(lambda each, tiers: json_line(each.record(tiers)), schema.tiers)
+        _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
+
+    return bounded.run(options, build, [schema])
+
+
+def _tasks(scope: RollupScope, extents: Iterable[Extent]) -> Iterator[RowsTask]:
+    """Yields the rows to read for an audit of windows, in parts."""
+    schema, at = scope.schema, split_points(scope.samples)
     for extent in extents:
-        window, start_us, end_us = extent.tier.window, extent.start_us, extent.end_us
-        found += [RowsTask(AGGREGATES, extent, (keys,)) for keys in aggregates[extent]]
-        shards = [members_range(window, shard, start_us, end_us) for shard in range(schema.shards_of_rollups)]
-        size = -(-len(shards) // _TASKS)
-        found += [RowsTask(MEMBERS, extent, tuple(shards[at : at + size])) for at in range(0, len(shards), size)]
-        found += [
-            RowsTask(kind, extent, (groups_range(window, rollup.name, kind),), rollup.name)
-            for rollup in schema.rollups_of(window)
-            for kind in (ROLLUP, PARTS)
-        ]
-    return found
+        window = extent.tier.window
+        for keys in split_range(prefix_range(aggregate_prefix(window).encode()), at):
+            yield RowsTask(AGGREGATES, extent, (keys,))
+        shards = range(schema.shards_of_rollups)
+        of_shards = [members_range(window, shard, extent.start_us, extent.end_us) for shard in shards]
+        size = -(-len(of_shards) // _TASKS)
+        for first in range(0, len(of_shards), size):
+            yield RowsTask(MEMBERS, extent, tuple(of_shards[first : first + size]))
+        for rollup in schema.rollups_of(window):
+            for kind in (ROLLUP, PARTS):
+                yield RowsTask(kind, extent, (groups_range(window, rollup.name, kind),), rollup.name)
+
+
+def _within(extent: Extent, span: Span) -> Extent:
+    first, last = (extent.tier.window.first_start(each) for each in (span.start_us, span.end_us))
+    start_us = max(extent.start_us, first)
+    return Extent(extent.tier, start_us, max(min(extent.end_us, last), start_us))
 
 
 @dataclass(eq=False)
@@ -109,8 +243,6 @@ class AuditRollups(beam.PTransform):
     """Audits roll-ups: from the start of a pipeline to a :class:`WrongGroup` for each wrong window of a group.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
         tasks: the rows to read.
         recomputable_us: the start from which windows have all their raw rows, by the index of the tier.
         writes: whether wrong rows are settled.
@@ -188,7 +320,7 @@ class _ReadRowsFn(TableReadingFn):
             Span(first_us, end_us),
             lambda key: parse_aggregate_key(of_tier.window, key),
             lambda *windows: aggregate_range(of_tier.window, *windows),
-            ignore,
+            leave_out,
         )
         for (sensor_id, start_us), row in rows:
             window = contributions.stats_of(row)
@@ -232,18 +364,14 @@ class _ReadRowsFn(TableReadingFn):
             return KeyRange(*(rollup_key(window, task.name, value, each, task.kind) for each in (first, last)))
 
         for (value, at_us), row in window_rows(
-            self._read, NEWEST, task.keys[0], Span(start_us, end_us), parse, range_of, ignore
+            self._read, NEWEST, task.keys[0], Span(start_us, end_us), parse, range_of, leave_out
         ):
             yield TaggedOutput(_STORED, ((tier, at_us, task.name, value), (task.kind, row)))
 
 
-def ignore(_: ForeignRow) -> None:
-    """Leaves out another program's row."""
-
-
 class _ComparingFn(SettlingFn):
     def __init__(self, name: TableName, schema: TableSchema, *, writes: bool, waits: bool) -> None:
-        super().__init__(name, schema)
+        super().__init__(name, schema, less=True)
         self._writes, self._waits = writes, waits
 
 
@@ -287,7 +415,7 @@ class _CompareShardsFn(_ComparingFn):
 
     def _settle(self) -> Iterator[Any]:
         waiting, self._waiting = self._waiting, {}
-        self._settling.members(waiting, less=True)
+        self._settling.members(waiting)
         for of, members in self._settling.stored(waiting).items():
             yield from self._parts(of, members)
 
@@ -334,8 +462,8 @@ class _CompareGroupsFn(_ComparingFn):
         for wrong in waiting:
             for shard in wrong.shards:
                 shards[ShardWindow(*wrong.of[:2], shard)].append(wrong.of.group)
-        self._settling.parts(shards, resets=True)
-        self._settling.groups([wrong.of for wrong in waiting], resets=True)
+        self._settling.parts(shards)
+        self._settling.groups([wrong.of for wrong in waiting])
         self._written.inc(sum(bool(wrong.columns) for wrong in waiting))
 
 

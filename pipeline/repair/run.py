@@ -5,10 +5,11 @@ result. It claims a window of the work list before it reads the window's raw row
 aggregates are right. A late event that arrives in between lists the window again.
 """
 
+import secrets
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice, starmap
@@ -18,24 +19,26 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import split_points
+from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.audit import FOREIGN, Extent
 from pipeline.core.completion.column_audit import audits_columns
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.newest_audit import within
-from pipeline.core.completion.work_list import REPAIRED, listing
+from pipeline.core.completion.work_list import LATE, REPAIRED, listing, listing_time, work_key, work_row
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span, raw_ranges
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.rows.rows import KeyRange, prefix_range, split_range
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.job import bounded
 from pipeline.job.settings import runs_here
-from pipeline.repair.claims import Claim, ListedWindow, list_windows
-from pipeline.repair.longer import WindowsAbove
+from pipeline.repair.following import FollowWindows, ListUntouched, RewriteWindows, WindowsAbove, changed_of_finding
 from pipeline.repair.newest import AuditNewest, newest_keys
 from pipeline.repair.report import (
     WriteReport,
@@ -49,14 +52,60 @@ from pipeline.repair.report import (
     shown_row,
     write_lines,
 )
-from pipeline.repair.request import Request
 from pipeline.repair.scan import MOST_SUSPECTS, Scanned, SensorScan
-from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice, narrowed, spans_of
-from pipeline.repair.settling import FindWrongAround, SettleRepaired, rolled_up_tiers
-from pipeline.repair.transforms import LOOKBACK_US, FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
+from pipeline.repair.scope import MOST_LISTED, ListedWindow, RepairScope, Request, Slice, narrowed, spans_of
+from pipeline.repair.transforms import LOOKBACK_US, FindWrongWindows, ReadTask
 from pipeline.transforms import metrics
 
 _MOST_PASSES = 5  # passes over a slice whose windows keep changing
+
+
+class Claim:
+    """Removes windows from the work list when a repair of them succeeds, unless they are listed again meanwhile.
+
+    It removes the columns that were read before the repair. If one of a row's columns does not tell its time, the row
+    is claimed first: a column that is unique to this repair replaces each such column.
+    """
+
+    def __init__(self, table: TableName, windows: Sequence[ListedWindow]) -> None:
+        self._table = table
+        self._windows = windows
+        self._column = f"repair-{secrets.token_hex(4)}".encode()
+
+    def __enter__(self) -> None:
+        claimed = [each for each in self._windows if each.needs_claim]
+        if claimed:
+            with Rewriter.open(self._table) as rewriter:
+                rewriter.replace(map(self._replacement, claimed))
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if not self._windows or failed is not None:
+            return
+        keys: dict[tuple[str, bytes], list[bytes]] = defaultdict(list)
+        for each in self._windows:
+            for column in self._columns(each):
+                keys[each.tier.family, column].append(work_key(each.tier.window, *each.key))
+        with Rewriter.open(self._table) as rewriter:
+            for (family, column), of_column in keys.items():
+                rewriter.delete_column(of_column, family, column)
+
+    def _columns(self, window: ListedWindow) -> list[bytes]:
+        """Returns the columns that the row has during the repair."""
+        timed = [each for each in window.columns if listing_time(each)]
+        return [*timed, self._column] if window.needs_claim else timed
+
+    def _replacement(self, window: ListedWindow) -> Replacement:
+        rows = [work_row(window.tier, *window.key, column) for column in self._columns(window)]
+        return Replacement(rows[0].key, window.tier.family, tuple(cell for row in rows for cell in row.cells))
+
+
+def list_windows(table: TableName, tier: Tier, windows: Iterable[AggregateKey], now_us: int) -> None:
+    """Puts windows of the shortest tier on the work list, for a later repair."""
+    column = listing(LATE, now_us)
+    rows = [work_row(tier, *window, column) for window in windows]
+    if rows:
+        with Rewriter.open(table) as rewriter:
+            rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -97,7 +146,7 @@ def carry_out(request: Request, scope: RepairScope, options: PipelineOptions) ->
         the result of each slice. Read its findings before asking for the next one.
 
     Raises:
-        ServerProblem: the job failed. Earlier slices stay repaired; the next repair does the rest.
+        ServerError: the job failed. Earlier slices stay repaired; the next repair does the rest.
         BadFlag: Beam's validation refused an option.
     """
     if scope.expired and not request.dry_run:
@@ -118,9 +167,7 @@ class _RepairRun:
     """One run of a repair.
 
     Args:
-        request: the requested repair.
         scope: the windows to audit, and the slices.
-        options: Beam's options.
         folder: a temporary folder on this machine.
     """
 
@@ -240,7 +287,7 @@ class _RepairRun:
                     break
                 part = part._replace(spans=_spans_again(read_findings(prefix, in_order=False), part))
             else:
-                raise ServerProblem(
+                raise ServerError(
                     f"table {self._request.table}: windows keep changing during the repair. If a job still writes "
                     "them, pass its --allowed-lateness and --late-firing; if it still receives late events of them, "
                     "repair them later"
@@ -286,14 +333,25 @@ def _inspect(
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
             request.table, scope.schema, part.extents, part.spans, tasks, scope.retention
         )
-        following = request.table, scope.schema, scope.retention, longer, part.extents, part.spans
+        tiers = scope.schema.tiers
+        rolled_up = frozenset(
+            n for n, each in enumerate(tiers) if request.rolls_up and scope.schema.rollups_of(each.window)
+        )
         if request.dry_run:
-            changed = found.wrong
-            around = found.wrong | "FindWrongAround" >> FindWrongAround(*following)
+            changed = found.wrong | "ToRewrite" >> beam.Map(changed_of_finding, tiers)
         else:
-            rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else frozenset[int]()
             changed = found.wrong | "RewriteWindows" >> RewriteWindows(request.table, rolled_up, longer, column)
-            around = changed | "SettleRepaired" >> SettleRepaired(*following, column, rolled_up)
+        around = changed | "FollowWindows" >> FollowWindows(
+            request.table,
+            scope.schema,
+            scope.retention,
+            longer,
+            part.extents,
+            part.spans,
+            column,
+            rolled_up,
+            request.dry_run,
+        )
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
             around | "AroundToJson" >> beam.Map(line_of_longer),

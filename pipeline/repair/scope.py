@@ -9,45 +9,96 @@ from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import Sample, sampled_keys
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.auditable_windows import (
+from pipeline.core.completion.audit import (
     IN_FLIGHT,
     Bounds,
+    Extent,
     SkippedWindows,
     bounds_of,
     chains_of,
     extents_of,
     lateness_of,
 )
-from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
+from pipeline.core.completion.work_list import LATE, listing_time, parse_work_key, work_range, work_range_of
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.reads import ForeignRows
 from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.rows.aggregate_rows import AggregateKey
+from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
-from pipeline.repair.claims import ListedWindow
-from pipeline.repair.longer import WindowsAbove
-from pipeline.repair.request import Request
+from pipeline.repair.following import WindowsAbove
 
 MOST_LISTED = 20_000
 """The maximum number of listed windows for one Dataflow job, whose graph contains them."""
 
-MOST_SLICES = 50
-"""The most slices, one pipeline each."""
+MOST_SLICES = 50  # one pipeline each
 SLICE_BYTES = 64 << 20
 """The part of the table for each slice."""
 _MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The requested repair.
+
+    Args:
+        start_us: the start of the range of windows; ignored with ``listed``.
+        end_us: the end of the range.
+        sensors: the sensors to repair; None for all.
+        listed: whether to repair the windows of the work list instead of a time range.
+        force: whether to include windows that may be partly collected, or that a job may still write.
+        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
+        late_firing: the late firing interval of that job.
+        report: the folder for the findings; None to keep no report.
+        rolls_up: whether roll-ups follow the aggregate rows that are rewritten.
+    """
+
+    table: TableName
+    start_us: int = 0
+    end_us: int = LATEST_US + 1
+    sensors: frozenset[str] | None = None
+    listed: bool = False
+    dry_run: bool = False
+    force: bool = False
+    allowed_lateness: timedelta = timedelta(hours=1)
+    late_firing: timedelta = timedelta(minutes=1)
+    report: str | None = None
+    rolls_up: bool = True
+
+
+class ListedWindow(NamedTuple):
+    """A window of the work list.
+
+    Attributes:
+        tier: the shortest tier when the window was listed; a tier added since may be shorter.
+        key: the window.
+        columns: the columns of its row, one for each listing.
+    """
+
+    tier: Tier
+    key: AggregateKey
+    columns: tuple[bytes, ...] = ()
+
+    @property
+    def needs_claim(self) -> bool:
+        """Whether a listing does not tell its time, so that a later one may have the same column."""
+        return not (self.columns and all(map(listing_time, self.columns)))
+
+    def may_have_panes(self, since_us: int) -> bool:
+        """Returns whether a job listed the window since then, and a pane of it may be on its way."""
+        listings = filter(None, map(listing_time, self.columns))
+        return any(writer == LATE and time_us >= since_us for writer, time_us in listings)
 
 
 class Slice(NamedTuple):
@@ -55,7 +106,7 @@ class Slice(NamedTuple):
 
     Attributes:
         extents: the windows to audit, of tiers that nest: see
-            :func:`pipeline.core.completion.auditable_windows.chains_of`.
+            :func:`pipeline.core.completion.audit.chains_of`.
         spans: the spans to read.
     """
 
@@ -68,14 +119,11 @@ class RepairScope:
     """The windows of a repair, divided into slices.
 
     Attributes:
-        schema: the table's schema.
         extents: the windows to audit, shortest tier first.
         skipped: the windows to skip.
         listed: the requested windows that are on the work list.
         slices: the work of each pipeline.
-        samples: sampled row keys of the table.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
-        retention: the retention of the table's cells.
         foreign: rows with a work list's prefix that are no entries of it.
         longer: the longer windows around the audited ones.
         in_flight_from_us: windows that a job has listed since then may have a pane on its way, and stay listed.
@@ -154,17 +202,13 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     """Returns the scope of a repair, from the content of the table.
 
     Raises:
-        ServerProblem: the table lacks a tier or a family, or a server can't be reached.
+        ServerError: the table lacks a tier or a family, or a server can't be reached.
         BadFlag: Dataflow can't run this repair.
     """
-    here = runs_here(options)
-    if not here and not (request.report or "").startswith("gs://"):
-        raise BadFlag(
-            "--report is required on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
-        )
+    here = checked_here(request, options)
     schema = schema_of(request.table)
     if not schema.tiers:
-        raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
+        raise ServerError(f"table {request.table} has no aggregates to repair: its schema has no tiers")
     now_us = time.time_ns() // 1000 if now_us is None else now_us
     retention, bounds, in_flight_from_us = Retention.of(schema), None, LATEST_US
     if not request.force:
@@ -181,13 +225,34 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     if request.listed:
         skipped = []  # the summary counts the windows that stay on the list
     samples = sampled_keys(request.table)
-    # On this machine, each slice has to fit in memory.
-    most = min(1 + samples[-1].offset_bytes // SLICE_BYTES, MOST_SLICES) if samples and here else 1
-    slices = _slices(extents, most, request.sensors, listed if request.listed else None)
+    slices = _slices(extents, most_slices(samples, here=here), request.sensors, listed if request.listed else None)
     longer = WindowsAbove.of(schema.tiers, bounds, retention, now_us)
     return RepairScope(
         schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, longer, in_flight_from_us
     )
+
+
+def checked_here(request: Request, options: PipelineOptions) -> bool:
+    """Returns whether a repair runs in this process. Raises BadFlag if Dataflow can't run it."""
+    here = runs_here(options)
+    if not here and not (request.report or "").startswith("gs://"):
+        raise BadFlag(
+            "--report is required on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
+        )
+    return here
+
+
+def most_slices(samples: Sequence[Sample], *, here: bool) -> int:
+    """Returns the most slices of a repair: on this machine, each has to fit in memory."""
+    return min(1 + samples[-1].offset_bytes // SLICE_BYTES, MOST_SLICES) if samples and here else 1
+
+
+def policies_of(table: TableName, schema: TableSchema) -> dict[str, Policy]:
+    """Returns the policies of a table's families. Raises ServerError if it lacks a family of the schema."""
+    policies = tables.describe(table)
+    if missing := [family for family in schema.families if family not in policies]:
+        raise ServerError(f"table {table} lacks the families that its schema names: {', '.join(missing)}")
+    return policies
 
 
 def _check_length(listed: int, *, here: bool) -> None:
@@ -215,9 +280,7 @@ def _slices(
 
 def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retention, dict[Tier, Bounds]]:
     """Returns what may be collected under the table's present policies, and the bounds of the windows to repair."""
-    policies = tables.describe(request.table)
-    if missing := [family for family in schema.families if family not in policies]:
-        raise ServerProblem(f"table {request.table} lacks the families that its schema names: {', '.join(missing)}")
+    policies = policies_of(request.table, schema)
     retention = retention_of(request.table, schema, policies)
     if not request.dry_run:
         record_losses(request.table, schema, retention, policies)

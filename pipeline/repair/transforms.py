@@ -2,38 +2,31 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
-from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import read_window, window_bytes
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, audit
+from pipeline.core.completion.audit import Extent, Recomputed, StoredRow, Untouched, audit
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, start_of_readings
 from pipeline.core.queries.reads import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
-from pipeline.core.rows.rows import KeyRange, Row
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of, groups_for, groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.repair.longer import WindowsAbove, is_followed
 from pipeline.repair.newest import by_group, gathered
 from pipeline.transforms import metrics
-from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
 
 _READINGS, _RECOMPUTED, _STORED = "readings", "recomputed", "stored"
@@ -113,12 +106,9 @@ class FindWrongWindows(beam.PTransform):
     """Audits a table: from the start of a pipeline to :class:`AuditOutputs`.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
         extents: the windows to audit, the shortest tier first, the last tier with whole windows of all others.
         spans: the spans to read, with all raw rows and aggregate rows of these windows.
         tasks: the same rows in parts, to read in parallel.
-        retention: the retention of the table's cells.
     """
 
     table: TableName
@@ -167,46 +157,6 @@ class FindWrongWindows(beam.PTransform):
         )
         raw[_NEWEST].element_type = KV[int, Any]
         return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign, raw[_NEWEST])
-
-
-@dataclass(eq=False)
-class RewriteWindows(beam.PTransform):
-    """Replaces or deletes the aggregate row of each :class:`Finding`. Yields it as :class:`WrittenWindow`.
-
-    If others follow, roll-ups or longer windows, the window is on the work list then.
-
-    Args:
-        table: the table's name.
-        rolled_up: the indexes of the tiers whose windows are rolled up.
-        longer: the longer windows.
-        listing: the column by which windows are listed.
-    """
-
-    table: TableName
-    rolled_up: Collection[int]
-    longer: WindowsAbove
-    listing: bytes
-
-    def expand(self, findings: PCollection) -> PCollection:
-        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self.table, self.rolled_up, self.longer, self.listing))
-
-
-@dataclass(eq=False)
-class ListUntouched(beam.PTransform):
-    """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
-
-    Adds a column to the row. At its end, this repair removes only its claim and the columns that it has read before.
-    """
-
-    table: TableName
-    tier: Tier
-
-    def expand(self, untouched: PCollection) -> PCollection:
-        return untouched | "OfTheShortest" >> beam.Filter(_is_of, self.tier) | "List" >> beam.ParDo(_ListFn(self.table))
-
-
-def _is_of(untouched: Untouched, tier: Tier) -> bool:
-    return untouched.tier == tier
 
 
 class _ReadFn(TableReadingFn):
@@ -389,52 +339,3 @@ class _CompareFn(TableReadingFn):
             if audited.finding is not None:
                 self._wrong.inc()
                 yield audited.finding
-
-
-class _RowsFn(beam.DoFn):
-    """Writes the rows of a bundle together. Idempotent, for bundles that Beam retries."""
-
-    def __init__(self, table: TableName) -> None:
-        self._table = table
-
-    def setup(self) -> None:
-        self._stack = ExitStack()
-        self._rewriter = self._stack.enter_context(Rewriter.open(self._table))
-
-    def teardown(self) -> None:
-        self._stack.close()
-
-
-@beam.typehints.with_output_types(WrittenWindow)
-class _RewriteFn(_RowsFn):
-    def __init__(self, table: TableName, rolled_up: Collection[int], longer: WindowsAbove, listing: bytes) -> None:
-        super().__init__(table)
-        self._rolled_up, self._longer, self._listing = rolled_up, longer, listing
-        self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
-
-    def start_bundle(self) -> None:
-        self._findings: list[Finding] = []
-
-    def process(self, element: Finding) -> None:
-        self._findings.append(element)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        tiers = self._longer.tiers
-        written = [WrittenWindow(tiers.index(each.tier), each.start_us, each.sensor_id) for each in self._findings]
-        followed = (each for each in written if is_followed(each, self._longer, self._rolled_up))
-        listed = sorted({(each.sensor_id, each.start_us) for each in followed})
-        self._rewriter.add(work_row(tiers[0], *each, self._listing) for each in listed)
-        self._rewriter.replace(Replacement(it.key, it.tier.family, it.cells, it.deletes) for it in self._findings)
-        self._rewritten.inc(len(self._findings))
-        yield from map(GlobalWindows.windowed_value, written)
-
-
-class _ListFn(_RowsFn):
-    def start_bundle(self) -> None:
-        self._rows: list[Row] = []
-
-    def process(self, element: Untouched) -> None:
-        self._rows.append(work_row(element.tier, element.sensor_id, element.start_us))
-
-    def finish_bundle(self) -> None:
-        self._rewriter.add(self._rows)

@@ -15,7 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.alert_reader import KnownRules
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.cloud.tables.known_retention import KnownRetention
+from pipeline.cloud.tables.retention_notes import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -68,7 +68,7 @@ class Reads:
 
     @classmethod
     def open(cls, name: TableName, timeout_s: float) -> "Reads":
-        """Connects to a table and reads its schema. Raises ServerProblem if it can't be read."""
+        """Connects to a table and reads its schema. Raises ServerError if it can't be read."""
         with ExitStack() as connection:
             check_emulator(BIGTABLE)  # a reader with patience waits, and a server that starts should not
             # Half of the time: an answer that names the cause is worth more than a timeout.

@@ -2,14 +2,13 @@
 
 import sys
 import time
-from typing import NoReturn
 
 import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import dry_run_option, format_option, json_option, table_options, yes_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import schema_store, tables
@@ -81,7 +80,7 @@ def apply(table: TableName, flags: SchemaFlags, dry_run: bool) -> None:
         click.echo(difference)
     if _apply(comparison):
         click.echo(f"table {table} changed: it has the requested schema now")
-        _tell_of_rollups(comparison)
+        _print_rollups(comparison)
     elif comparison.stored is None:  # another program stored the first schema
         _print_comparison(Comparison.of(table, flags))
     else:
@@ -170,8 +169,8 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 
-def _tell_of_rollups(comparison: Comparison) -> None:
-    """Tells how the past of new and extended roll-ups is computed, if the table has any."""
+def _print_rollups(comparison: Comparison) -> None:
+    """Prints how the past of new and changed roll-ups is computed, if the table has rows."""
     known = comparison.stored.rollups if comparison.stored else ()
     new = [rollup.name for rollup in comparison.requested.rollups if rollup not in known]
     if new and schema_store.has_rows(comparison.table):
@@ -202,24 +201,26 @@ def _apply(comparison: Comparison) -> bool:
     """
     table = comparison.table
     if comparison.refusals:
-        _exit_refused(comparison)
-    own, changes = list[tables.Difference](), list[tables.Difference]()
-    for difference in comparison.families:
-        if not difference.left_alone:
-            (own if difference.family == SCHEMA_FAMILY else changes).append(difference)
+        for refusal in comparison.refusals:
+            click.echo(refusal, err=True)
+        click.echo(f"table {table} is unchanged", err=True)
+        if not schema_store.has_rows(table):
+            click.echo("It has no rows: you can delete it and create it again.", err=True)
+        sys.exit(1)
+    changes = [difference for difference in comparison.families if not difference.left_alone]
     if SCHEMA_FAMILY not in comparison.actual:
-        tables.apply(table, own)
-        own = []
+        tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
+        changes = [change for change in changes if change.family != SCHEMA_FAMILY]
     # Before the families: if another program stores a schema first, they stay unchanged.
     before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.requested)
     rewrites = comparison.stored is None or bool(comparison.schema)
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
     _note_retention(comparison)
-    if changes := own + changes:
+    if changes:
         try:
             tables.apply(table, changes)
-        except ServerProblem:
+        except ServerError:
             if rewrites:  # the schema must not name a missing family
                 schema_store.replace_text(table, after, before)
             raise
@@ -227,15 +228,6 @@ def _apply(comparison: Comparison) -> bool:
     if added is not None and comparison.stored is not None and comparison.stored.latest is None:
         fill_newest(table, comparison.requested, added)
     return True
-
-
-def _exit_refused(comparison: Comparison) -> NoReturn:
-    for refusal in comparison.refusals:
-        click.echo(refusal, err=True)
-    click.echo(f"table {comparison.table} is unchanged", err=True)
-    if not schema_store.has_rows(comparison.table):
-        click.echo("It has no rows: you can delete it and create it again.", err=True)
-    sys.exit(1)
 
 
 def _note_retention(comparison: Comparison) -> None:
@@ -256,7 +248,7 @@ def _note_retention(comparison: Comparison) -> None:
 def fill_newest(name: TableName, schema: TableSchema, family: str) -> None:
     """Writes each sensor's newest readings by one scan of all raw rows, and prints how many events it has read.
 
-    Newer readings that a job writes meanwhile stay: Bigtable keeps the newest cell. Raises ServerProblem if the table
+    Newer readings that a job writes meanwhile stay: Bigtable keeps the newest cell. Raises ServerError if the table
     is out of reach or refuses rows.
     """
     click.echo(
@@ -276,5 +268,5 @@ def fill_newest(name: TableName, schema: TableSchema, family: str) -> None:
                 newest = NewestReadings()
         writer.add_encoded(list(newest.rows(family, from_us)))
         if refused := writer.finish():
-            raise ServerProblem(f"table {name}: row {refused[0].key.decode()} was refused: {refused[0].message}")
+            raise ServerError(f"table {name}: row {refused[0].key.decode()} was refused: {refused[0].message}")
     click.echo(f"{family}: filled from {events:,} events; update the running job, which writes it from then on")

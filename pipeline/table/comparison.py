@@ -18,7 +18,7 @@ from pipeline.core.rows.newest_row import latest_key
 from pipeline.core.rows.rollup_rows import rollup_key
 from pipeline.core.schema.changes import ALTERNATIVE, Change, changes
 from pipeline.core.schema.gc_policies import Policy, format_policy
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.key_tokens import DAY_US
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
@@ -38,14 +38,7 @@ def summary(schema: TableSchema) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An existing table and the requested schema.
-
-    Args:
-        table: the table's name.
-        actual: the policies of the table's families.
-        read: the stored schema and its text; None for a table without one.
-        requested: the requested schema.
-    """
+    """An existing table, the policies of its families, its stored schema with its text, and the requested schema."""
 
     table: TableName
     actual: dict[str, Policy]
@@ -54,7 +47,7 @@ class Comparison:
 
     @classmethod
     def of(cls, table: TableName, flags: SchemaFlags) -> "Comparison":
-        """Reads the table. Raises ServerProblem, and click.UsageError for flags that describe no valid schema."""
+        """Reads the table. Raises ServerError, and click.UsageError for flags that describe no valid schema."""
         actual, read = tables.describe(table), schema_store.read_stored(table)
         if read:
             current = read.schema
@@ -95,7 +88,7 @@ class Comparison:
         """Returns every difference as a line of text."""
         if self.stored is None:
             yield f"schema: the table has none, wanted {summary(self.requested)}"
-        for change in self._schema_alone():
+        for change in self._other_changes():
             yield f"schema: {change}"
         yield from map(str, self.families)
 
@@ -103,7 +96,7 @@ class Comparison:
         """Returns every difference as a JSON object."""
         if self.stored is None:
             yield {"schema": None, "actual": None, "wanted": document_of(self.requested), "safe": not self.refusals}
-        for change in self._schema_alone():
+        for change in self._other_changes():
             yield {"schema": change.key, "actual": change.actual, "wanted": change.wanted, "safe": change.safe}
         for difference in self.families:
             actual, wanted = (
@@ -111,7 +104,7 @@ class Comparison:
             )
             yield {"family": difference.family, "actual": actual, "wanted": wanted, "safe": True}
 
-    def _schema_alone(self) -> Iterator[Change]:
+    def _other_changes(self) -> Iterator[Change]:
         """Returns the changes of the schema, except policies that already differ in their families."""
         of_families = {f"policies.{difference.family}" for difference in self.families if not difference.left_alone}
         return (change for change in self.schema if change.key not in of_families)
@@ -171,7 +164,7 @@ def _examples(schema: TableSchema) -> tuple[str, dict[str, str], dict[str, str]]
 def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
     """Returns the number of key ranges of a sensor's (or metric's) day, and whether other sensors share them."""
     bindings = KeyBindings("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
-    scan = schema.keys.scan(bindings, _DAY_START_US, _DAY_START_US + DAY_US)
+    scan = schema.key.scan(bindings, _DAY_START_US, _DAY_START_US + DAY_US)
     return sum(1 for _ in scan.ranges), scan.pattern is not None
 
 

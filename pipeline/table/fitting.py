@@ -4,11 +4,11 @@ A row fits if the schema would have written the same cells, apart from the spell
 a cell with too late a timestamp, for example, would hide all later results of a job.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pipeline.core.completion.work_list import parse_work_key, work_key
-from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, validate
+from pipeline.core.events.event import LATEST_US, Event, validate
 from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
@@ -34,7 +34,7 @@ from pipeline.core.rows.rollup_rows import (
     parse_rollup_row,
     versions_in,
 )
-from pipeline.core.rows.rows import Cell, KeyRange, Row, after_prefix
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.key_template import RawKey
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -85,16 +85,11 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
 
 
 def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> AggregateKey:
-    """Returns the sensor and the window of an aggregate row.
-
-    Args:
-        tier: the row's tier.
-        row: the row, with all of its cells.
-        families: the schema's families. Ignores cells in others.
+    """Returns the sensor and the window of an aggregate row. Ignores cells in families outside the schema.
 
     Raises:
-        Mismatch: the key is not that of a window, or the cells are not exactly its statistics, from the window's start
-            to the version of what they count.
+        Mismatch: the key is not the key of a window, or the cells are not exactly its statistics, with timestamps from
+            the window's start to the version of their counts.
     """
     key = _parsed(lambda key: parse_aggregate_key(tier.window, key), row.key)
     _check_valid(RawRecord(key.sensor_id, key.start_us, {}))
@@ -126,31 +121,6 @@ def check_listed(tier: Tier, key: bytes) -> None:
     listed = _parsed(lambda key: parse_work_key(tier.window, key), key)
     if work_key(tier.window, *listed) != key:
         raise Mismatch(f"{shown_key(key)} is not a key of the work list")
-
-
-def raw_key_ranges() -> list[KeyRange]:
-    """Returns the key ranges of raw rows: all keys except those that start with a reserved sensor id and ``#``."""
-    ranges, start = [], b""
-    for reserved in sorted(RESERVED_SENSOR_IDS):
-        prefix = f"{reserved}#".encode()
-        ranges.append(KeyRange(start, prefix))
-        start = after_prefix(prefix)
-    return [*ranges, KeyRange(start, b"")]
-
-
-def prefix_ranges(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange, skip: int = 0) -> Iterator[KeyRange]:
-    """Yields a range for each distinct key prefix that ends at a ``#``, such as each sensor's. Costs one seek each.
-
-    Args:
-        first_key: the function that returns the first row key in a range; None for an empty range.
-        keys: the range to divide.
-        skip: the length in bytes of a prefix that all keys share; a ``#`` in it does not end a prefix.
-    """
-    position, end = keys
-    while (not end or position < end) and (key := first_key(KeyRange(position, end))) is not None:
-        hash_at = key.find(b"#", skip)
-        position = after_prefix(key[: hash_at + 1]) if hash_at >= 0 else key + b"\x00"
-        yield KeyRange(key, min(position, end) if end else position)
 
 
 def shown_key(key: bytes) -> str:
@@ -206,13 +176,7 @@ def _shown_cell(cell: Cell) -> str:
 
 
 def check_rollup_row(schema: TableSchema, kind: str, row: Row) -> None:
-    """Raises Mismatch for a row of roll-ups that no job with the schema would read as it is meant.
-
-    Args:
-        schema: the schema.
-        kind: the first segment of the row's key.
-        row: the row, with all of its cells.
-    """
+    """Raises Mismatch for a row of roll-ups, of a kind of :data:`KINDS`, that no job with the schema would write."""
     window = _window(schema, row.key)
     try:
         if kind == MEMBERS:

@@ -2,13 +2,13 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import click
 
 from pipeline.cli.options import Command, InputText, Parsed, schema_option
-from pipeline.cloud.tables.gc_rules import to_rule
+from pipeline.cloud.tables.tables import to_rule
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.documents import placed
 from pipeline.core.notation.text import parse_pair
@@ -23,10 +23,6 @@ from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows import parse_window
 
 _ANY = ("*",)
-_FIELDS = (
-    "key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "latest_family", "statistics",
-    "policies",
-)  # fmt: skip
 
 
 def _pair(form: str, example: str, parse: Callable[[str, str], Any]) -> Parsed:
@@ -70,10 +66,7 @@ class SchemaFlags:
     policies: tuple[tuple[str, Policy], ...] = ()
 
     def requested(self, current: TableSchema) -> TableSchema:
-        """Returns the schema that the flags request for a table.
-
-        Args:
-            current: the schema that the flags change.
+        """Returns the schema that results from the flags and a table's current schema.
 
         Raises:
             click.UsageError: the flags describe no valid schema. The message begins with the key at fault, after the
@@ -176,7 +169,7 @@ def schema_flags(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_flags(*args: Any, schema: InputText | None, **kwargs: Any) -> Any:
-        flags = SchemaFlags(**{name: kwargs.pop(name) for name in _FIELDS})
+        flags = SchemaFlags(**{each.name: kwargs.pop(each.name) for each in fields(SchemaFlags) if each.name in kwargs})
         if flags.tiers and flags.stats_family is not None:
             raise click.UsageError(
                 "--stats-family and --tier: the tiers name their families; pass only one of the flags"

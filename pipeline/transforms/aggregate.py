@@ -32,7 +32,7 @@ from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState, Schedule, Timers, read_schedule
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of
-from pipeline.core.rows.rows import EncodedRows, parts_of
+from pipeline.core.rows.rows import EncodedRows, row_bytes, some_at_a_time
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.worker_state import set_clock_timer
@@ -45,6 +45,7 @@ from pipeline.transforms.write import BulkWriteFn
 _LISTED, _RESULTS, _ROLLUPS, _DEAD_LETTERS = "listed", "results", "rollups", "dead_letters"
 _READERS = 8  # windows of a group that are read at a time
 _MINUTE_US = 60_000_000
+_MOST_BYTES = 2 << 20  # of the rows that the writer gets at a time
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
 _COUNTERS = {
     fired.EARLY: metrics.PANES_EARLY,
@@ -284,8 +285,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
             size += len(batch)
             yield TaggedOutput(_ROLLUPS, batch)
         self._rows.inc(sum(firing.counts[kind] for kind in (fired.EARLY, fired.ON_TIME, fired.LATE)))
-        for rows in parts_of(firing.rows):
-            for letter in self.writer.process(rows):
+        for rows in some_at_a_time(firing.rows, row_bytes, _MOST_BYTES):
+            for letter in self.writer.process(EncodedRows(rows)):
                 yield TaggedOutput(_DEAD_LETTERS, letter)
         schedule.firings += 1
         self._schedules[group] = schedule.to_bytes()

@@ -33,8 +33,7 @@ from pipeline.core.notation.times import to_datetime
 from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, RawRows, kind_of
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import Expiry, Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (
     coders,  # noqa: F401 (registers the coder of rows)
@@ -51,12 +50,7 @@ _new = tuple.__new__
 
 
 class CheckedEvents(NamedTuple):
-    """Events of a file that its reader has checked, but for the rules of tables.
-
-    Attributes:
-        attributes: the attributes of their dead letters.
-        events: the events.
-    """
+    """Events of a file that its reader has checked, but for the rules of tables."""
 
     attributes: dict[str, str]
     events: list[Event]
@@ -69,12 +63,6 @@ class Decoder:
 
     An event that any of the tables cannot store is a dead letter for all of them: the aggregates of each table must
     match its raw rows.
-
-    Args:
-        step: the transform that dead letters name.
-        max_future: the longest time that an event may be ahead of the clock.
-        schemas: the schemas of the tables.
-        types: the message types.
     """
 
     def __init__(
@@ -121,7 +109,8 @@ class Decoder:
                 of_file, problems = valid_events(element.events, lambda event, _: event, latest_us, checks)
                 events += of_file
                 for position, problem in problems:
-                    part = message_of([sensor_event(*element.events[position][:5])])
+                    event = element.events[position]
+                    part = message_of([event.message or sensor_event(*event[:5])])
                     attributes = {**part.attributes, **element.attributes}
                     dead_letters += self._refuse(part._replace(attributes=attributes), problem, now_us)
                 continue
@@ -199,12 +188,6 @@ class DecodeMessages(beam.PTransform):
     """Decodes ``PubsubMessage`` elements to :class:`DecodedMessages`.
 
     The timestamp of an ``Event`` element is its event time, whatever the timestamp of the message.
-
-    Args:
-        max_future: the longest time that an event may be ahead of the clock.
-        schemas: the schemas of the tables.
-        clock: returns the current time.
-        types: the message types.
     """
 
     max_future: timedelta
@@ -405,14 +388,7 @@ class _ProcessFn(beam.DoFn):
 
 
 class _Table:
-    """The rows of a table that are not output yet.
-
-    Attributes:
-        tag: the tag of their output.
-        schema: the table's schema.
-        kind: the arguments by which its readings are gathered; None for a table without aggregates.
-        events_at_once: the number of events whose rows are formatted before some may be output.
-    """
+    """The rows of a table that are not output yet."""
 
     def __init__(self, tag: str, schema: TableSchema, kind: Kind | None, expiry: Expiry, newest_every_us: int) -> None:
         self.tag, self.schema, self.kind = tag, schema, kind

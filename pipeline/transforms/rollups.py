@@ -8,7 +8,7 @@ rows waits together for some seconds.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -44,7 +44,7 @@ from pipeline.core.rollups.due import (
 )
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.levels import Derived, Levels
-from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.rows.rows import EncodedRows, row_bytes, some_at_a_time
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.worker_state import set_clock_timer
 from pipeline.transforms.tables import RETRY_S, Clock, StatefulFn, TableReadingFn
@@ -56,25 +56,13 @@ _MOST_AT_ONCE = 16 << 20  # bytes that are read and computed in a firing
 _SOON_S = 0.1
 _GLOBAL = (GlobalWindow(),)
 
-# Names of state and timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
 _DUE_SPEC = BagStateSpec("due", BytesCoder())
 _WAITS_SPEC = ReadModifyWriteStateSpec("waits", VarIntCoder())
 _DUE, _WAITS = map(beam.DoFn.StateParam, (_DUE_SPEC, _WAITS_SPEC))
-_SHARD_TIMER_SPEC = TimerSpec("shard_due", TimeDomain.REAL_TIME)
-_SHARD_END_SPEC = TimerSpec("shard_end", TimeDomain.WATERMARK)
-_SHARD_TIMER, _SHARD_END = map(beam.DoFn.TimerParam, (_SHARD_TIMER_SPEC, _SHARD_END_SPEC))
-_GROUP_TIMER_SPEC = TimerSpec("group_due", TimeDomain.REAL_TIME)
-_GROUP_END_SPEC = TimerSpec("group_end", TimeDomain.WATERMARK)
-_GROUP_TIMER, _GROUP_END = map(beam.DoFn.TimerParam, (_GROUP_TIMER_SPEC, _GROUP_END_SPEC))
 
 
 class WrittenRows(NamedTuple):
-    """The outputs of a step that writes rows of roll-ups.
-
-    Attributes:
-        due: ``(key, due)`` once the rows are written.
-        dead_letters: ``Message`` elements of refused rows; None if the writer has none.
-    """
+    """``(key, due)`` once rows of roll-ups are written, and ``Message`` dead letters if the writer has any."""
 
     due: PCollection
     dead_letters: PCollection | None = None
@@ -96,7 +84,6 @@ class RollUp(beam.PTransform):
     """Rolls up contributions, which :func:`pipeline.core.rollups.due.written_bytes` has encoded, to :class:`RolledUp`.
 
     Args:
-        name: the table.
         schema: the table's schema, which has roll-ups.
         write: adds a step with a label that writes such elements.
         clock: a function that returns the current time.
@@ -124,9 +111,6 @@ class WriteThenDueFn(beam.DoFn):
     """Writes rows with another DoFn, and passes on what is due once they are confirmed, at the end of a bundle.
 
     What is due because of a refused row is passed on too: it is computed from rows that the table has.
-
-    Args:
-        writer: the DoFn.
     """
 
     def __init__(self, writer: beam.DoFn) -> None:
@@ -216,42 +200,63 @@ class _DueFn(StatefulFn, TableReadingFn):
         yield from self._passed_on(derived)
 
 
-class _ShardsFn(_DueFn):
-    """Computes the parts of a shard, as encoded ``RowsThenDue``. The key is the shard."""
+class _DueState(NamedTuple):
+    """The state of a step: what is due, and whether a timer is set."""
+
+    due: BagRuntimeState
+    waits: ReadModifyWriteRuntimeState
+
+
+def _waiting(name: str) -> tuple[Callable[..., None], Callable[..., Any], Callable[..., Any]]:
+    """Returns the methods of a step by which what is due waits for a timer, and is computed when it fires.
+
+    The timers are named after the step: Beam's FnApiRunner confuses equal names within a stage.
+    """
+    timer_spec, end_spec = (
+        TimerSpec(f"{name}_due", TimeDomain.REAL_TIME),
+        TimerSpec(f"{name}_end", TimeDomain.WATERMARK),
+    )
+    timer_param, end_param = map(beam.DoFn.TimerParam, (timer_spec, end_spec))
 
     def process(
-        self,
+        self: _DueFn,
         element: tuple[int, bytes],
         due: BagRuntimeState = _DUE,
         waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _SHARD_TIMER,
-        end: RuntimeTimer = _SHARD_END,
+        timer: RuntimeTimer = timer_param,
+        end: RuntimeTimer = end_param,
     ) -> None:
         self._wait(element, _DueState(due, waits), timer, end)
 
-    @on_timer(_SHARD_TIMER_SPEC)
+    @on_timer(timer_spec)
     def waited(
-        self,
+        self: _DueFn,
         key: Any = beam.DoFn.KeyParam,
         due: BagRuntimeState = _DUE,
         waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _SHARD_TIMER,
-    ) -> Iterator[bytes]:
-        """Computes what is due."""
+        timer: RuntimeTimer = timer_param,
+    ) -> Iterator[Any]:
         return self._fire(key, _DueState(due, waits), timer, None)
 
-    @on_timer(_SHARD_END_SPEC)
+    @on_timer(end_spec)
     def drained(
-        self,
+        self: _DueFn,
         key: Any = beam.DoFn.KeyParam,
         due: BagRuntimeState = _DUE,
         waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _SHARD_TIMER,
-        end: RuntimeTimer = _SHARD_END,
-    ) -> Iterator[bytes]:
-        """Computes what is due."""
+        timer: RuntimeTimer = timer_param,
+        end: RuntimeTimer = end_param,
+    ) -> Iterator[Any]:
         timer.clear()  # a drain would wait for it
         return self._fire(key, _DueState(due, waits), None, end)
+
+    return process, waited, drained
+
+
+class _ShardsFn(_DueFn):
+    """Computes the parts of a shard, as encoded ``RowsThenDue``. The key is the shard."""
+
+    process, waited, drained = _waiting("shard")
 
     def _wait_s(self, _key: int) -> float:
         return self._clock() + _MEMBERS_S
@@ -261,50 +266,19 @@ class _ShardsFn(_DueFn):
 
     def _passed_on(self, derived: Derived) -> Iterator[bytes]:
         buckets = buckets_for(self._rules.shards)
-        for begin, end in _some_at_a_time(derived.rows):
+        rows_then_due = zip(derived.rows, derived.due, strict=True)
+        for some in some_at_a_time(rows_then_due, lambda each: row_bytes(each[0]), MOST_BYTES):
             due: dict[int, Due] = defaultdict(dict)
-            for window, name in derived.due[begin:end]:
+            for _, (window, name) in some:
                 due[bucket_of(name, buckets)].setdefault(window, {})[name] = None
             keyed = [(key, data) for key, of_key in due.items() for data in due_bytes(of_key)]
-            yield written_bytes(RowsThenDue(EncodedRows(derived.rows[begin:end]), keyed))
+            yield written_bytes(RowsThenDue(EncodedRows(row for row, _ in some), keyed))
 
 
 class _GroupsFn(_DueFn):
     """Computes the rows of groups, as ``EncodedRows``. The key is that of :func:`bucket_of`."""
 
-    def process(
-        self,
-        element: tuple[int, bytes],
-        due: BagRuntimeState = _DUE,
-        waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _GROUP_TIMER,
-        end: RuntimeTimer = _GROUP_END,
-    ) -> None:
-        self._wait(element, _DueState(due, waits), timer, end)
-
-    @on_timer(_GROUP_TIMER_SPEC)
-    def waited(
-        self,
-        key: Any = beam.DoFn.KeyParam,
-        due: BagRuntimeState = _DUE,
-        waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _GROUP_TIMER,
-    ) -> Iterator[EncodedRows]:
-        """Computes what is due."""
-        return self._fire(key, _DueState(due, waits), timer, None)
-
-    @on_timer(_GROUP_END_SPEC)
-    def drained(
-        self,
-        key: Any = beam.DoFn.KeyParam,
-        due: BagRuntimeState = _DUE,
-        waits: ReadModifyWriteRuntimeState = _WAITS,
-        timer: RuntimeTimer = _GROUP_TIMER,
-        end: RuntimeTimer = _GROUP_END,
-    ) -> Iterator[EncodedRows]:
-        """Computes what is due."""
-        timer.clear()  # a drain would wait for it
-        return self._fire(key, _DueState(due, waits), None, end)
+    process, waited, drained = _waiting("group")
 
     def _wait_s(self, _key: int) -> float:
         now_s = self._clock()
@@ -314,24 +288,4 @@ class _GroupsFn(_DueFn):
         return self._levels.groups(due)
 
     def _passed_on(self, derived: Derived) -> Iterator[EncodedRows]:
-        for begin, end in _some_at_a_time(derived.rows):
-            yield EncodedRows(derived.rows[begin:end])
-
-
-class _DueState(NamedTuple):
-    """The state of a step: what is due, and whether a timer is set."""
-
-    due: BagRuntimeState
-    waits: ReadModifyWriteRuntimeState
-
-
-def _some_at_a_time(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """Yields where rows of limited size begin and end."""
-    begin = end = size = 0
-    for end, row in enumerate(rows, 1):
-        size += len(row.key) + len(row.mutations)
-        if size >= MOST_BYTES:
-            yield begin, end
-            begin, size = end, 0
-    if begin < end:
-        yield begin, end
+        return map(EncodedRows, some_at_a_time(derived.rows, row_bytes, MOST_BYTES))

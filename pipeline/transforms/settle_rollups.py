@@ -10,11 +10,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import GroupWindow, ShardWindow
 from pipeline.core.rollups.settling import RollupSettling
-from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
@@ -49,7 +47,7 @@ class SettleRollups(beam.PTransform):
     Args:
         name: the table's name.
         schema: the table's schema, with roll-ups.
-        less: whether the windows may count less than before; see :meth:`RollupSettling.members`.
+        less: whether the windows may count less than before; see :class:`RollupSettling`.
     """
 
     name: TableName
@@ -85,33 +83,22 @@ class SettlingFn(TableReadingFn):
     """Reads and writes the rows of roll-ups.
 
     Args:
-        name: the table.
-        schema: the table's schema.
+        less: whether rows may count less than before.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
         super().__init__(name, RETRY_S)
-        self._schema = schema
+        self._schema, self._less = schema, less
 
     def setup(self) -> None:
         super().setup()
         self._rules = GroupRules(self._schema)
-        self._rewriter: Rewriter | None = None
-        self._settling = RollupSettling(self._rules, self._read, self._write)
-
-    def _write(self, rows: EncodedRows) -> None:
-        if self._rewriter is None:
-            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
-        self._rewriter.write(rows)
+        self._settling = RollupSettling(self._rules, self._read, lambda rows: self._writer.write(rows), less=self._less)
 
 
 @beam.typehints.with_output_types(GroupKey)
 class _SettleShardFn(SettlingFn):
     """Settles shards, and yields the groups that are due."""
-
-    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
 
     def start_bundle(self) -> None:
         self._waiting: dict[ShardWindow, list[str]] = {}
@@ -130,16 +117,15 @@ class _SettleShardFn(SettlingFn):
 
     def _settle(self) -> Iterator[GroupKey]:
         waiting, self._waiting, self._sensors = self._waiting, {}, 0
-        groups = self._settling.members(waiting, less=self._less)
-        self._settling.parts(groups, resets=self._less)
+        groups = self._settling.members(waiting)
+        self._settling.parts(groups)
         for (tier, start_us, _), of_shard in groups.items():
             yield from ((tier, start_us, *group) for group in of_shard)
 
 
 class _SettleGroupFn(SettlingFn):
     def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
+        super().__init__(name, schema, less=less)
         self._written = metrics.counter(metrics.ROLLUP_ROWS)
 
     def start_bundle(self) -> None:
@@ -153,7 +139,7 @@ class _SettleGroupFn(SettlingFn):
     def finish_bundle(self) -> None:
         """Settles what is waiting."""
         waiting, self._waiting = self._waiting, []
-        self._settling.groups(waiting, resets=self._less)
+        self._settling.groups(waiting)
         self._written.inc(len(waiting))
 
 

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cached_property
 from threading import Lock
 
 import apache_beam as beam
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Row
@@ -33,7 +35,7 @@ RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when
 
 
 class TableReadingFn(beam.DoFn):
-    """Reads a table over one connection, which the first read opens and :meth:`teardown` closes.
+    """Reads a table, and writes rows: over connections that the first use opens and :meth:`teardown` closes.
 
     Args:
         name: the table.
@@ -61,6 +63,10 @@ class TableReadingFn(beam.DoFn):
 
     def _read(self, selection: RowSelection) -> Iterator[Row]:
         return self._open().read_selection(selection)
+
+    @cached_property
+    def _writer(self) -> Rewriter:
+        return self._connections.enter_context(Rewriter.open(self._name))
 
 
 class CompletingFn(TableReadingFn):

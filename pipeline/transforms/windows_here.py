@@ -40,27 +40,14 @@ class WindowsHere:
         self._read_at_s = clock()
 
     def wait(self, group: Group, part: bytes, *, late: bool) -> None:
-        """Notes readings of a window that has to be read from the table: a late one, or one that the table may store.
-
-        Args:
-            group: the group.
-            part: the readings, as :mod:`pipeline.core.panes.grouped_readings` encodes them.
-            late: whether the window is closed, so that the job computes it again.
-        """
+        """Notes readings of a window that has to be read from the table: a late one, or one that may be stored."""
         with self._lock:
             key = group, start_of_readings(part)
             if late or key not in self._fired:
                 (self._late if late else self._left).setdefault(key, set()).update(_sensors(part))
 
     def fired(self, group: Group, due: Iterable[int], left: Iterable[bytes], windows: GroupWindows) -> None:
-        """Notes that a group has fired.
-
-        Args:
-            group: the group.
-            due: the starts in µs of the windows whose readings fired.
-            left: the readings that the firing left to the next one.
-            windows: the group's windows after the firing.
-        """
+        """Notes that a group has fired."""
         with self._lock:
             for key in ((group, start_us) for start_us in due):
                 late, restored = self._late.pop(key, None), self._left.pop(key, None)

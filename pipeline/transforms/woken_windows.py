@@ -56,11 +56,6 @@ class WakeListed(beam.PTransform):
     """Returns ``(group, readings)`` without any reading, for the windows that backfills list.
 
     Takes ``(group, readings)``, of which only the watermark counts: it tells of a drain.
-
-    Args:
-        table: the table's name, its schema, and its retention.
-        began_us: the time at which the job began.
-        clock: a function that returns the current time.
     """
 
     def __init__(
@@ -184,12 +179,7 @@ class Notes(NamedTuple):
 
 @dataclass(eq=False)
 class NoteWindows(beam.PTransform):
-    """Notes the windows of ``(group, readings)``, and returns :class:`Notes`.
-
-    Args:
-        table: the table.
-        clock: a function that returns the current time.
-    """
+    """Notes the windows of ``(group, readings)``, and returns :class:`Notes`."""
 
     table: NotingTable
     clock: Clock = time.time
@@ -223,7 +213,7 @@ class NotesHere:
     def finish(self) -> None:
         """Removes all notes but those of open windows, when every pane that waited has been written.
 
-        Raises ServerProblem if a table is out of reach.
+        Raises ServerError if a table is out of reach.
         """
         for name, notes in self._of_tables.items():
             with BulkWriter.open(name, deadline_s=_PATIENCE_S, attempt_s=_PATIENCE_S) as writer:

@@ -19,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.bigtable_client import shared_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, Tally
@@ -45,12 +45,7 @@ CELLS_PER_REQUEST = 10_000
 
 @dataclass(eq=False)
 class WriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector.
-
-    Attributes:
-        name: the table.
-        guard: the table as it was at the job's launch; None for any table.
-    """
+    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
 
     name: TableName
     guard: TableGuard | None = None
@@ -172,7 +167,7 @@ class BulkWriteFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         try:
             refused = self._finish()
-        except ServerProblem:
+        except ServerError:
             if self.guard:
                 self.guard.check_now()
             raise

@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -146,18 +145,6 @@ def test_events_that_fall_on_one_another_are_reported(bigtable: str, tmp_path: P
         "is 2 and 4",
     ]
     assert len([key for key in keys(table) if not key.startswith("agg#")]) == 4
-
-
-def test_a_record_for_each_reading_repeats_none(table: TableName, tmp_path: Path) -> None:
-    """Readings of one event may come in several records. The same file twice repeats all of them."""
-    text = HEADER + "A-1,2024-05-01T08:00:00Z,1\n"
-    (tmp_path / "a.csv").write_text(text)
-    (tmp_path / "b.csv").write_text(text.replace(",n", ",m"))
-    (tmp_path / "c.csv").write_text(text)
-    both = backfill(table, tmp_path / "a.csv", tmp_path / "b.csv")
-    assert both.stdout.count("\n") == 1
-    summary = json.loads(backfill(table, tmp_path / "[ac].csv", "--format=json").stdout)
-    assert (summary["events"], summary["distinct_events"], summary["repeated_readings"]) == (2, 1, 1)
 
 
 def test_readings_with_several_values_are_counted_apart(table: TableName, tmp_path: Path) -> None:
@@ -305,17 +292,6 @@ def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable:
     assert result.exit_code == 1
     assert result.stderr.endswith("Error: 1 file could not be read to the end\n")
     assert len(keys(table)) == 3  # with the window on the work list
-
-
-def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) -> None:
-    """The limit can be set; records within it are written."""
-    path = tmp_path / "a.csv"
-    path.write_text(HEADER + f"A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T08:00:01Z,{'0' * 300}\n")
-    assert backfill(table, path).exit_code == 0
-    result = backfill(table, path, "--max-record-bytes", 100)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"{path}:3: longer than 100 bytes, ")
-    assert "2 records, 1 event: " in result.stdout
 
 
 @pytest.mark.parametrize("name", ["./in.csv", "folder/in.csv", "soft.csv", "hard.csv", "in.csv"])
@@ -511,12 +487,6 @@ def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None
         assert process.wait(60) == 130
 
 
-def test_beam_is_not_imported_for_the_help() -> None:
-    """It takes seconds."""
-    code = "import sys, pipeline.backfill.command; sys.exit('apache_beam' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 GERMAN = """
 message = "json"
 skip_if = { path = "Art", is = "Test" }
@@ -528,28 +498,6 @@ csv = { delimiter = ";", encoding = "cp1252" }
 readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "null" } }
 metadata = { street = "Straße" }
 """
-
-
-def test_files_of_one_sensor(table: TableName, tmp_path: Path) -> None:
-    """Their names are the sensors, without a mapping and with one, whose refused records keep the names."""
-    paths = [tmp_path / f"s-{n}.csv" for n in (1, 2)]
-    for path in paths:
-        path.write_text("time,t,u\n2025-01-01T00:30:00Z,1,1\n2025-01-01T01:30:00Z,x,2\n")
-    plain = backfill(table, f"{tmp_path}/s-*.csv", "--sensor-column", "{file.stem}", "--time-column", "time")
-    assert plain.exit_code == 0, plain.output
-    mapping, refused, again = (tmp_path / name for name in ("stem.toml", "refused.ndjson", "again.ndjson"))
-    text = (
-        'message = "json"\nsensor = "{$file.folder:id}/{$file.stem}"\ntime = "time"\nreadings = { t = "t", u = "u" }\n'
-    )
-    mapping.write_text(text)
-    for inputs, letters in ((paths, refused), ([refused], again)):
-        loaded = backfill(table, *inputs, "--message-mapping", mapping, "--refused", letters, "--format=json")
-        assert (loaded.exit_code, json.loads(loaded.stdout)["refused"]) == (1, 2)
-    mapping.write_text(f'null = "x"\n{text}')
-    assert backfill(table, again, "--message-mapping", mapping).exit_code == 0
-    raw = [key.partition("#")[0] for key in keys(table) if not key.startswith(("agg#", "latest#"))]
-    names = [f"{folder}s-{n}" for folder in ("", f"{tmp_path.name}/") for n in (1, 2)]
-    assert sorted(raw) == sorted(names * 2)
 
 
 def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Files of every format as messages, through the real readers."""
 
 import gzip
-import math
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,21 +14,13 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
-from pipeline.core.decoding.message_types import MappedType
-from pipeline.core.events.event import Event, validate
-from pipeline.core.events.message import Message, decode
-from pipeline.core.notation.times import parse_time
-from pipeline.formats.lines import UnreadableFile
-from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.values import EventMaker, FileColumns
-from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
+from pipeline.core.events.event import Event
+from pipeline.formats.values import EventMaker, FileColumns, UnreadableFile
+from pipeline.transforms.process import CheckedEvents
+from tests.formats.reading import CSV, EVENT, MORNING, MORNING_US, NDJSON
 from tests.support.records import write_delimited
 
-CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
-NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
-EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
 RECORD = {
     "sensor_id": "A-1",
     "event_time": datetime(2026, 2, 17, 8, tzinfo=UTC),
@@ -59,24 +50,14 @@ def write_parquet(path: Path, *records: dict) -> Path:
     return path
 
 
-def events_of(message: beam.io.PubsubMessage) -> list[Event]:
-    decoded = decode(Message(message.data, message.attributes))
-    return [validate(event, LATEST_US)._replace(message=None) for event in decoded]
+def events_of(element: CheckedEvents) -> list[Event]:
+    return [event._replace(message=None) for event in element.events]
 
 
 def check(*paths: Path, events=(), alone=(), refused=(), remarks=(), **maker: int) -> None:
-    """Reads the files and checks all that comes of them.
-
-    Args:
-        paths: of the files.
-        events: those of messages that have no line of their own.
-        alone: file and line of messages that have.
-        refused: file, line and detail of dead letters.
-        remarks: the expected remarks.
-        maker: options of the event maker.
-    """
+    """Reads the files and checks the events, the file and line of those ``alone``, the refused records, the remarks."""
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(path) for path in paths], EventMaker(FileColumns(), **maker))
+        read = pipeline | ReadFiles(find_files(map(str, paths)), EventMaker(FileColumns(), **maker))
         whole = read.messages | beam.Filter(lambda message: "line" not in message.attributes)
         assert_that(whole | beam.FlatMap(events_of), equal_to(list(events)), "events")
         single = read.messages | beam.Filter(lambda message: "line" in message.attributes)
@@ -125,7 +106,7 @@ def test_files_whose_names_are_the_sensors(column: str, tmp_path: Path) -> None:
     own = write_delimited(tmp_path / "f.pb", [EVENT])
     with beam.Pipeline(FnApiRunner()) as pipeline:
         maker = EventMaker(FileColumns(sensor=column))
-        read = pipeline | ReadFiles([str(path) for path in (*paths, own)], maker)
+        read = pipeline | ReadFiles(find_files(map(str, (*paths, own))), maker)
         assert_that(read.messages | beam.FlatMap(events_of), equal_to([*expected, EVENT]))
         assert_that(read.refused, equal_to([]), "refused")
     with pytest.raises(UnreadableFile, match=r"no column '\{file.name\}' \(--sensor-column\)"):
@@ -138,7 +119,7 @@ def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
     for file in files:
         file.write_text("sensor_id,event_time,a\n" + f"A-1,{MORNING},1\n" * 700)
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(file) for file in files], EventMaker(FileColumns()))
+        read = pipeline | ReadFiles(find_files(map(str, files)), EventMaker(FileColumns()))
         sizes = read.messages | beam.Map(lambda message: (message.attributes["file"], len(events_of(message))))
         assert_that(sizes, equal_to([(str(file), size) for file in files for size in (500, 200)]))
 
@@ -156,31 +137,18 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_records_of_avro_and_parquet_are_refused_by_their_number(tmp_path: Path) -> None:
-    """Binary records have no line; an event that breaks a rule gets its own message."""
-    nested = RECORD | {"room": {"floor": "2"}}
-    check(
-        write_avro(tmp_path / "a.avro", RECORD, nested, RECORD | {"a": math.inf}),
-        write_parquet(tmp_path / "b.parquet", RECORD, RECORD, RECORD | {"a": math.inf}),
-        events=[EVENT] * 3,
-        alone=[("a.avro", "3"), ("b.parquet", "3")],
-        refused=[("a.avro", "2", "'room' is nested")],
-    )
-
-
 def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
     """A remark names the file, and how far it could be read."""
     whole, half, broken = (write_avro(tmp_path / f"{name}.avro", RECORD) for name in ("whole", "half", "bad[1]"))
     half.write_bytes(half.read_bytes()[:-16])
     broken.write_bytes(b"Obj")
-    parquet = write_parquet(tmp_path / "c.parquet", RECORD)
-    group = pyarrow.parquet.read_metadata(parquet).row_group(0)
+    parquet = write_parquet(tmp_path / "c.parquet", RECORD)  # pyarrow's error is one that a retry might mend elsewhere
     content = bytearray(parquet.read_bytes())
-    content[group.column(0).dictionary_page_offset] ^= 0xFF
+    content[pyarrow.parquet.read_metadata(parquet).row_group(0).column(0).dictionary_page_offset] ^= 0xFF
     parquet.write_bytes(content)
     maker = EventMaker(FileColumns())
     with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(path) for path in (half, parquet, broken, whole)], maker)
+        read = pipeline | ReadFiles(find_files(map(str, (half, parquet, broken, whole))), maker)
         assert_that(read.messages | beam.FlatMap(events_of), equal_to([EVENT, EVENT]), "events")
         reported = read.remarks | "Told" >> beam.Map(lambda remark: (Path(remark[0]).name, *remark[1:]))
         starts = reported | beam.Map(lambda remark: (*remark[:2], remark[2][:30]))
@@ -192,75 +160,6 @@ def test_a_damaged_file_costs_no_other(tmp_path: Path) -> None:
         assert_that(starts, equal_to(expected), "remarks")
     unreadable = pipeline.result.metrics().query(MetricsFilter().with_name("unreadable_files"))["counters"]
     assert sum(counter.committed for counter in unreadable) == 3
-
-
-def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each record is read once, and keeps its number in the file."""
-    monkeypatch.setattr(files, "_RANGE_BYTES", 400)
-    records = [RECORD | {"room": f"room {n}"} for n in range(60)]
-    records[55]["room"] = "x" * 101
-    avro = tmp_path / "a.avro"
-    with avro.open("wb") as file:
-        fastavro.writer(file, AVRO, records, sync_interval=200)
-    paths = [avro, write_parquet(tmp_path / "b.parquet", *records)]
-    assert all(len(list(files._ranges(str(path), whole=False))) > 3 for path in paths)
-    check(
-        *paths,
-        events=[EVENT._replace(metadata={"room": f"room {n}"}) for n in range(60) if n != 55] * 2,
-        refused=[
-            ("a.avro", "56", too_long(100)),
-            ("b.parquet", "56", f"'room' has 101 bytes: {too_long(100)}"),
-        ],
-        max_record_bytes=100,
-    )
-
-
-ORDER = """
-message = "json"
-sensor = { constant = "a" }
-time = { path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }
-readings.v = "v"
-"""
-
-
-def test_one_worker_reads_a_file_whose_order_tells_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs through an hour that clocks show twice follow from all records before, whatever block they are in."""
-    monkeypatch.setattr(files, "_RANGE_BYTES", 400)
-    minutes = [*range(100, 180), *range(120, 200)]
-    rows = [{"t": f"2024-10-27T{minute // 60:02}:{minute % 60:02}", "v": float(n)} for n, minute in enumerate(minutes)]
-    fields = [{"name": "t", "type": "string"}, {"name": "v", "type": "double"}]
-    with (tmp_path / "a.avro").open("wb") as file:
-        fastavro.writer(file, {"type": "record", "name": "R", "fields": fields}, rows, sync_interval=200)
-    mapped = MappedType("m.toml", ORDER)
-    begin_us = parse_time("2024-10-26T23:40:00Z")
-    with beam.Pipeline(FnApiRunner()) as pipeline:
-        read = pipeline | ReadFiles([str(tmp_path / "a.avro")], MappedMaker([mapped]))
-        events = read.messages | beam.FlatMap(
-            lambda each: mapped.decode(Message(each.data, each.attributes), LATEST_US, ()).events
-        )
-        times = events | beam.Map(lambda event: ((event.event_time_us - begin_us) // 60_000_000, event.readings["v"]))
-        assert_that(times, equal_to([(n, float(n)) for n in range(160)]))
-
-
-def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:
-    """Refused as in every other format."""
-    table = pyarrow.table(
-        {
-            "sensor_id": ["A-1"] * 5,
-            "event_time": pyarrow.array([MORNING_US * 1000 + n * 999 for n in range(5)], pyarrow.timestamp("ns")),
-            "a": [1, 2, None, 4, 5],
-            "b": [0.5] * 5,
-        }
-    )
-    pyarrow.parquet.write_table(table, path := tmp_path / "a.parquet", row_group_size=2)
-    values = [1, 2, None, 4, 5]
-    check(
-        path,
-        events=[
-            Event("A-1", MORNING_US + n * 999 // 1000, {"b": 0.5} | ({"a": float(a)} if a else {}), {})
-            for n, a in enumerate(values)
-        ],
-    )
 
 
 def test_patterns_name_files_once(tmp_path: Path) -> None:
@@ -307,13 +206,9 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("name", "content", "problem"),
     [
         ("a.txt", b"", "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"),
-        ("a.avro.gz", b"", "its name ends in none of "),
-        ("a.csv", b"", "it is empty"),
-        ("a.csv", b"sensor_id,a\n", "no column 'event_time' (--time-column); the columns are 'sensor_id', 'a'"),
         ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
         ("a.ndjson", b"\n", "it is empty"),
         ("a.avro", b"sensor_id", "can't be read: "),
-        ("a.parquet", b"sensor_id", "can't be read: "),
     ],
 )
 def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes, problem: str) -> None:

@@ -1,7 +1,9 @@
 """Backfills on one machine: several files and processes, and what an interruption leaves."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ from click.testing import CliRunner, Result
 from grpc import StatusCode
 
 from pipeline.backfill import here, run
-from pipeline.backfill.request import Backfill, BackfillResult
+from pipeline.backfill.request import Backfill, Outcome
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.values import EventMaker, FileColumns
@@ -78,9 +80,9 @@ def cells(table: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
     }
 
 
-def loaded_by_beam(backfill: Backfill) -> BackfillResult:
+def loaded_by_beam(backfill: Backfill) -> Outcome:
     """Writes the rows by the steps of the job on Dataflow."""
-    return run._run(backfill, lambda pipeline, notes: run._load(pipeline, backfill, notes))
+    return run._run(backfill, partial(run._load, backfill=backfill))
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def plan_of(name: TableName, paths: list[Path]) -> Backfill:
     return Backfill(
         {str(path): path.stat().st_size for path in paths}, EventMaker(FileColumns()), Target(name, schema()),
         Expiry.of(schema(), tables.describe(name)), timedelta(hours=1), timedelta(0), timedelta(minutes=1), None, str,
-        ["--runner=DirectRunner"],
+        ["--runner=DirectRunner", f"--temp_location={paths[0].parent}"],
     )  # fmt: skip
 
 
@@ -103,12 +105,12 @@ def test_every_way_finds_the_same_in_files(bigtable: str, tmp_path: Path, monkey
     paths.append(tmp_path / "again.csv")
     paths[-1].write_text(paths[0].read_text().replace(":00Z,0.0,", ":00Z,7.5,"))
     plan = plan_of(created(schema()), paths)
-    job = run._run(plan, lambda pipeline, notes: run._survey(pipeline, plan, notes))
+    job = run._run(plan, partial(run._count, backfill=plan, surveys=True))
     assert (job.survey.sensors, job.repeated.readings, job.repeated.lost, len(job.refused)) == (4, 132, 12, 4)
     for processes, events in (1, here._MOST_EVENTS), (2, here._MOST_EVENTS), (1, 7):
         monkeypatch.setattr(here, "processes_for", lambda _files, count=processes: count)
         monkeypatch.setattr(here, "_MOST_EVENTS", events)
-        assert here.count(plan, surveys=True)._replace(processes=job.processes) == job
+        assert replace(here.count(plan, surveys=True), processes=job.processes) == job
 
 
 def test_every_way_writes_the_same_table(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +151,9 @@ def test_a_file_that_vanishes_ends_no_other(bigtable: str, tmp_path: Path, monke
     """It is reported when its turn comes."""
     paths, load = files(tmp_path, 3), here._Steps.load
 
-    def loaded(steps: here._Steps, number: int, part: here.FileRange) -> here.Outcome:
+    def loaded(steps: here._Steps, number: int, file: tuple[str, int]) -> Outcome:
         paths[1].unlink(missing_ok=True)
-        return load(steps, number, part)
+        return load(steps, number, file)
 
     monkeypatch.setattr(here._Steps, "load", loaded)
     table = created(schema())
@@ -169,11 +171,11 @@ def interrupted(
     table, paths, read = created(schema()), files(tmp_path), list[str]()
     load = here._Steps.load
 
-    def loaded(steps: here._Steps, number: int, part: here.FileRange) -> here.Outcome:
-        if part.path == str(paths[2]) and len(read) == 2:
+    def loaded(steps: here._Steps, number: int, file: tuple[str, int]) -> Outcome:
+        if file[0] == str(paths[2]) and len(read) == 2:
             raise KeyboardInterrupt
-        read.append(part.path)
-        return load(steps, number, part)
+        read.append(file[0])
+        return load(steps, number, file)
 
     monkeypatch.setattr(here._Steps, "load", loaded)
     result = backfill(table, *paths, "--refused", tmp_path / "refused.ndjson")
@@ -218,7 +220,7 @@ def test_the_same_backfill_twice_at_once(
     table, paths, second = created(schema()), files(tmp_path, 1), list[Result]()
     load = here.load
 
-    def twice(*arguments: Any) -> BackfillResult:
+    def twice(*arguments: Any) -> Outcome:
         monkeypatch.setattr(here, "load", load)
         second.append(backfill(table, *paths))
         return load(*arguments)
@@ -230,13 +232,18 @@ def test_the_same_backfill_twice_at_once(
     assert not [*state_home.glob("tidetable/*")]
 
 
-@pytest.mark.parametrize("how", ["restart", "another table", "another time unit"])
-def test_it_begins_anew(interrupted: tuple[TableName, list[Path], list[str]], tmp_path: Path, how: str) -> None:
-    """On demand, for a table that was created anew, and with other columns."""
+@pytest.mark.parametrize("how", ["restart", "another table", "another time unit", "another release"])
+def test_it_begins_anew(
+    interrupted: tuple[TableName, list[Path], list[str]], tmp_path: Path, state_home: Path, how: str
+) -> None:
+    """On demand, for a table that was created anew, with other columns, and if notes have another layout."""
     table, paths, read = interrupted
     if how == "another table":
         tables.delete(table)
         tables.create(table, schema())
+    if how == "another release":
+        [notes] = state_home.glob("tidetable/*/done.json")
+        notes.write_text(json.dumps({**json.loads(notes.read_text()), "outcome": [{}, [], [], [0, 0, 0, []], {}]}))
     options = {"restart": ["--restart"], "another time unit": ["--time-unit=s"]}.get(how, [])
     backfill(table, *paths, "--refused", tmp_path / "refused.ndjson", *options)
     assert read[3:] == list(map(str, paths))

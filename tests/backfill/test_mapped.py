@@ -75,7 +75,7 @@ def test_rows_and_dead_letters_are_those_of_the_job(tmp_path: Path) -> None:
 
     makers = {"a.pb": MappedMaker([report]), "b.ndjson": MappedMaker([gateway], attributes=SOURCE)}  # Beam pickles them
     with TestPipeline() as pipeline:
-        read = [pipeline | name >> ReadFiles([str(tmp_path / name)], maker) for name, maker in makers.items()]
+        read = [pipeline | name >> ReadFiles({str(tmp_path / name): 0}, maker) for name, maker in makers.items()]
         decode = DecodeMessages(HOUR, [SCHEMA], lambda: NOW_US / 1e6, MessageTypes([report, gateway]))
         decoded = [one.messages for one in read] | beam.Flatten() | "DecodeMessages" >> decode
 

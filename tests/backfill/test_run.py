@@ -22,7 +22,7 @@ from pipeline.core.events.event import Event, deserialized
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
@@ -189,32 +189,11 @@ def test_days_and_months_of_a_time_zone(bigtable, tmp_path):
     assert counts[b"agg#daily@Europe/Berlin#a#2026-10-25"] == 25
 
 
-def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
-    """It counts once, in one file or in two, alone or with others."""
-    schema = schema_called("wide")
-    table = created(schema)
-    events = feed()[:10]
-    paths = [write_delimited(tmp_path / f"{n}.pb", [*events[n:], *events]) for n in range(3)]
-    load(plan(table, schema, *paths))
-    assert found_in(table) == rows_of(schema, events)
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "key = '{sensor_id}#{reverse_us}#{event_id}'",
-        pytest.param(
-            "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'", marks=pytest.mark.exhaustive
-        ),
         "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
-        pytest.param(
-            "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
-            marks=pytest.mark.exhaustive,
-        ),
     ],
 )
 def test_events_of_one_moment(bigtable, tmp_path, text):
@@ -405,24 +384,31 @@ def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
     assert listed(table) == {work_key(schema.tiers[0].window, "a", day_us)}
 
 
-def test_two_at_once(bigtable, tmp_path, monkeypatch):
-    """A backfill between another's read and write is not lost: the other checks its rows again."""
+@pytest.mark.parametrize("corrects", [False, True])
+def test_two_at_once(bigtable, tmp_path, monkeypatch, corrects):
+    """A backfill between another's read and write is not lost: the other checks its rows again.
+
+    If both correct one value, the aggregate equals the raw rows, although neither backfill counts more.
+    """
     schema = lasting(parse_schema(TWO_TIERS))
     table = created(schema)
-    one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
-    paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate((one, other))]
+    both = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
+    if corrects:
+        first, *both = ([Event("a", T + MINUTE, {"t": value}, {})] for value in (1.0, 5.0, 3.0))
+        load(plan(table, schema, write_delimited(tmp_path / "first.pb", first), lateness=timedelta(0)))
+    one, other = (write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate(both))
     write_rows, calls = Rewriter.write, []
 
     def write_later(rewriter, rows):
         calls.append(None)
         if len(calls) == 1:
-            load(plan(table, schema, paths[1]))
+            load(plan(table, schema, other, lateness=timedelta(0)))
         write_rows(rewriter, rows)
 
     monkeypatch.setattr(Rewriter, "write", write_later)
-    load(plan(table, schema, paths[0]))
+    load(plan(table, schema, one, lateness=timedelta(0)))
     assert len(calls) > 2
-    assert found_in(table) == rows_of(schema, one + other)
+    assert found_in(table) == rows_of(schema, both[1] if corrects else [*both[0], *both[1]])
 
 
 def test_a_foreign_row(bigtable, tmp_path):
@@ -483,7 +469,7 @@ def test_newest_readings(bigtable, tmp_path):
     load(plan(table, schema, write_delimited(tmp_path / "some.binpb", feed()[::-1])))
     load(plan(table, schema, write_delimited(tmp_path / "older.binpb", feed()[:3])))
     with SensorTable.open(table.project, table.instance, table.table) as reader:
-        found = {record.sensor_id: record.readings for record in reader.newest()}
+        found = {record.sensor_id: record.readings for record in reader.latest_readings()}
     newest = {sensor: [event for event in feed() if event.sensor_id == sensor] for sensor in SENSORS}
     assert {sensor: readings["t"].value for sensor, readings in found.items()} == {
         sensor: events[-1].readings["t"] for sensor, events in newest.items()
@@ -519,23 +505,3 @@ def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
     for tier in schema.tiers:
         key = aggregate_key(tier.window, "a", tier.window.start_of(start_us))
         assert found[key] == expected[key]
-
-
-def test_two_that_correct_one_value_at_once(bigtable, tmp_path, monkeypatch):
-    """The aggregate equals the raw rows, whichever value they keep, although neither backfill counts more."""
-    schema = lasting(parse_schema(TWO_TIERS))
-    table = created(schema)
-    first, *others = ([Event("a", T + MINUTE, {"t": value}, {})] for value in (1.0, 5.0, 3.0))
-    load(plan(table, schema, write_delimited(tmp_path / "first.pb", first), lateness=timedelta(0)))
-    paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate(others)]
-    write_rows, calls = Rewriter.write, []
-
-    def write_later(rewriter, rows):
-        calls.append(None)
-        if len(calls) == 1:
-            load(plan(table, schema, paths[1], lateness=timedelta(0)))
-        write_rows(rewriter, rows)
-
-    monkeypatch.setattr(Rewriter, "write", write_later)
-    load(plan(table, schema, paths[0], lateness=timedelta(0)))
-    assert found_in(table) == rows_of(schema, others[1])

@@ -73,7 +73,6 @@ _SUFFIXES = {
 # A file without rules removes them, one without messages publishes none, and any line of text may be a column's name.
 _VALID = {
     ("alerts apply file", ".toml"): {"empty"},
-    ("alerts check file", ".toml"): {"empty"},
     ("publish file", ".pb"): {"empty"},
     ("mapping draft sample", ".csv"): set(_CONTENTS),
     ("mapping draft sample", ".ndjson"): {"infinite"},  # what the draft makes of it is shown

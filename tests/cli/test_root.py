@@ -44,6 +44,7 @@ def test_unknown_command():
         ),
         ("pipeline.reading.command", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.local.publish", {"apache_beam", "matplotlib", "plotext"}),
+        ("pipeline.backfill.command", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.local.demo", {"apache_beam", "matplotlib", "plotext"}),
         ("pipeline.dead_letters.command", {"apache_beam", "google.cloud.bigtable", "matplotlib", "plotext"}),
         ("pipeline.core.events.dead_letter", {"apache_beam", "google.cloud.bigtable", "google.api_core", "grpc"}),

@@ -213,7 +213,7 @@ def test_max_is_reported(inbox: Inbox) -> None:
     publish(inbox, [of_sensor("a") for _ in range(5)])
     result = command("list", inbox, "--scan-limit", "3")
     assert result.exit_code == 0
-    assert result.stderr == "read 3 dead letters, the limit set by --scan-limit; there may be more\n"
+    assert result.stderr == "read 3 dead letters, the --scan-limit; there may be more\n"
 
 
 def test_nothing_waits(inbox: Inbox) -> None:

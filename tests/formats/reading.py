@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.decoding.message_types import MappedType
-from pipeline.core.events.event import Event, validate
+from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import open_records
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns
-from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.formats.lines import Record, Refusal
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile
 
 MORNING = "2026-02-17T08:00:00Z"
 MORNING_US = parse_time(MORNING)
 NOW_US = parse_time("2026-02-17T10:00:00Z")
 LATEST_US = NOW_US + 3_600_000_000
+CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
+NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
+EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
+"""The event of these lines."""
 SIMPLE = 'message = "json"\nsensor = "id"\ntime = "at"\n'
 
 
@@ -29,7 +32,7 @@ def too_long(limit: int) -> str:
 
 
 def events(records: Iterable[Record]) -> list[Event]:
-    return [validate(record, LATEST_US)._replace(message=None) for record in records if isinstance(record, SensorEvent)]
+    return [record._replace(message=None) for record in records if isinstance(record, Event)]
 
 
 def read_until_damage(records: Iterable[Record]) -> tuple[list[Record], str]:
@@ -56,8 +59,6 @@ def read(
         return list(records)
 
 
-def plainly(found: list[Any]) -> list[Any]:
+def plainly(found: Iterable[Event]) -> list[Any]:
     """Returns events as plain data."""
-    return [
-        (each.sensor_id, each.event_time.ToMicroseconds(), dict(each.readings), dict(each.metadata)) for each in found
-    ]
+    return [event[:4] for event in found]

@@ -1,5 +1,4 @@
 import io
-import sys
 import tracemalloc
 import uuid
 from contextlib import suppress
@@ -10,8 +9,9 @@ import fastavro
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.formats.avro_records import AvroFile
-from pipeline.formats.lines import Record, UnreadableFile
+from pipeline.formats.avro_records import avro_records
+from pipeline.formats.lines import Record
+from pipeline.formats.values import UnreadableFile
 from tests.formats.reading import MORNING_US, events, maker, read_until_damage, refusals, too_long
 
 SENSOR = {"name": "sensor_id", "type": "string"}
@@ -36,7 +36,7 @@ def avro(*records: dict[str, Any], more: Any = None, written: Any = None, codec:
 
 
 def read(content: bytes, limit: int = 10_000_000, **columns: str) -> list[Record]:
-    return list(AvroFile(io.BytesIO(content), maker(limit, **columns)).records())
+    return list(avro_records(io.BytesIO(content), maker(limit, **columns)))
 
 
 def logical(kind: str, called: str, **more: Any) -> dict[str, Any]:
@@ -171,20 +171,6 @@ def test_memory_is_bounded(content: bytes) -> None:
     assert most < 10_000_000  # xz has a dictionary of 8 MB
 
 
-@pytest.mark.parametrize("size", [1, 500, 4096])
-def test_ranges_divide_a_file(size: int) -> None:
-    """Every record is in exactly one range, with its number in the file."""
-    sent = [GOOD | {"event_time": MORNING_US + n if n % 50 else 2**62} for n in range(400)]
-    content = avro(*sent, sync_interval=300)
-    ranges = range(0, len(content), size if size > 1 else 97)
-    records: list[Record] = []
-    for start in ranges:
-        file = AvroFile(io.BytesIO(content), maker())
-        records += file.records(start, start + ranges.step if start != ranges[-1] else sys.maxsize)
-    assert [event.event_time_us - MORNING_US for event in events(records)] == [n for n in range(400) if n % 50]
-    assert [refusal.line for refusal in refusals(records)] == list(range(1, 400, 50))
-
-
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
 def test_a_damaged_file_yields_the_records_before_the_damage(codec: str) -> None:
     """Wherever a byte is wrong or missing, reading ends normally or with UnreadableFile, never with another error."""
@@ -195,7 +181,7 @@ def test_a_damaged_file_yields_the_records_before_the_damage(codec: str) -> None
     for place in range(len(content)):
         for damaged in (content[:place], content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]):
             with suppress(UnreadableFile):
-                _, problem = read_until_damage(AvroFile(io.BytesIO(damaged), maker()).records())
+                _, problem = read_until_damage(avro_records(io.BytesIO(damaged), maker()))
                 assert "\n" not in problem
 
 
@@ -224,5 +210,5 @@ def test_the_error_locates_the_damage() -> None:
 def test_an_invalid_header_is_an_error_at_once(content: bytes, problem: str) -> None:
     """Opening the file raises it, before any record is read."""
     with pytest.raises(UnreadableFile) as raised:
-        AvroFile(io.BytesIO(content), maker())
+        avro_records(io.BytesIO(content), maker())
     assert str(raised.value).startswith(problem)

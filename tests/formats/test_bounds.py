@@ -10,12 +10,11 @@ import pytest
 
 from pipeline.core.decoding.message_types import MappedType
 from pipeline.formats import parquet_records
-from pipeline.formats.avro_records import AvroFile
+from pipeline.formats.avro_records import avro_records
 from pipeline.formats.files import records_of
-from pipeline.formats.lines import MAX_COLUMNS, MappedRecord, Refusal, UnreadableFile
+from pipeline.formats.lines import MappedRecord, Refusal
 from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.parquet_records import ParquetFile
-from pipeline.formats.values import EventMaker, FileColumns
+from pipeline.formats.values import EventMaker, FileColumns, UnreadableFile
 
 LIMIT = 1000
 MAPPED = MappedType(
@@ -35,14 +34,14 @@ def avro(item, *values):
     schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
     fastavro.writer(content, schema, [{**HEAD, "v": value} for value in values])
     content.seek(0)
-    return AvroFile(content, maker())
+    return avro_records(content, maker())
 
 
 def parquet(*values):
     table = pyarrow.table({**{name: [text] * len(values) for name, text in HEAD.items()}, "v": values})
     content = io.BytesIO()
     pyarrow.parquet.write_table(table, content)
-    return ParquetFile(content, maker())
+    return parquet_records.parquet_records(content, maker())
 
 
 RECORD = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int"}]}
@@ -63,7 +62,7 @@ LONG_NAME = {"type": "record", "name": "I", "fields": [{"name": "a" * 600, "type
 )
 def test_a_record_that_would_be_too_long_as_json_is_refused_before_it_is_decoded(file):
     """The next record is read."""
-    refused, record = file.records()
+    refused, record = file
     assert isinstance(refused, Refusal)
     assert "longer than 1,000 bytes" in refused.reason
     assert isinstance(record, MappedRecord)
@@ -73,7 +72,7 @@ def test_nulls_without_end():
     """An array of nulls has no bytes: its length alone would fill the memory."""
     file = avro("null", [None] * 1_000_000)
     tracemalloc.start()
-    (refused,) = file.records()
+    (refused,) = file
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(refused, Refusal)
@@ -89,7 +88,7 @@ def test_avro_records_without_bytes():
     fastavro.writer(content, schema, [dict.fromkeys(HEAD)] * 1000)
     content.seek(0)
     with pytest.raises(UnreadableFile, match="a block has more records than bytes"):
-        list(AvroFile(content, maker()).records())
+        list(avro_records(content, maker()))
 
 
 def test_rows_that_share_values_are_decoded_a_few_at_a_time(monkeypatch):
@@ -100,7 +99,7 @@ def test_rows_that_share_values_are_decoded_a_few_at_a_time(monkeypatch):
         "_values",
         lambda column, *limits, **how: together.append(len(column)) or convert(column, *limits, **how),
     )
-    assert sum(isinstance(record, MappedRecord) for record in file.records()) == 50
+    assert sum(isinstance(record, MappedRecord) for record in file) == 50
     assert max(together) < 100  # values of a column, of lists too
 
 
@@ -108,7 +107,7 @@ def test_rows_that_share_values_are_decoded_a_few_at_a_time(monkeypatch):
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        (",".join([*HEAD, *map(str, range(MAX_COLUMNS))]), "it has 10,002 columns, more than 10,000"),
+        (",".join([*HEAD, *map(str, range(10_000))]), "it has 10,002 columns, more than 10,000"),
         (
             ",".join([*HEAD, *[f"{index:0100000}" for index in range(11)]]),
             "the header has more than 1,048,576 characters",

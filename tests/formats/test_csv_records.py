@@ -1,15 +1,19 @@
 import csv
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import Event
 from pipeline.core.events.reasons import Reason
 from pipeline.formats.csv_records import csv_records
-from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
-from tests.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long
+from pipeline.formats.lines import Lines, Record, Refusal, Remark
+from pipeline.formats.values import UnreadableFile
+from tests.formats.reading import MORNING, MORNING_US, SIMPLE, events, maker, plainly, refusals, too_long
+from tests.formats.reading import read as read_file
 
 HEADER = "sensor_id,event_time,temperature,room\n"
 
@@ -70,19 +74,6 @@ def test_a_metadata_column_with_numbers_yields_a_remark() -> None:
     assert [event.metadata for event in events(records)] == [{"b": "2"}, {}, {"b": "-inf"}]
 
 
-def test_a_broken_record_does_not_decide_what_is_numeric() -> None:
-    """A record with a wrong number of fields has its values in the wrong columns."""
-    records = read(f"sensor_id,event_time,a\nA-1,{MORNING},1\nA-1,{MORNING},x,1\n")
-    assert [type(record) for record in records[1:]] == [Refusal]
-    assert events(records) == [Event("A-1", MORNING_US, {"a": 1.0}, {})]
-
-
-def test_quoted_fields_can_contain_commas_quotes_and_line_breaks() -> None:
-    """A quoted value is kept unchanged, also over several lines."""
-    records = read(f'{HEADER}A-1,{MORNING},1,"the ""long"", dark\r\nroom"\n"A-2","{MORNING}","2",attic')
-    assert [event.metadata["room"] for event in events(records)] == ['the "long", dark\r\nroom', "attic"]
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), min_size=1, max_size=5))
 def test_any_text_survives_a_round_trip(texts: list[str]) -> None:
     """Text written by a CSV writer is read again, character for character."""
@@ -127,26 +118,13 @@ def test_an_unclosed_quote_refuses_only_its_own_line(below: str) -> None:
     assert [event.sensor_id for event in events(records)] == ["A-2", "A-3", "A-9"][: 2 + bool(below)]
 
 
-def test_an_unclosed_quote_above_a_long_file_refuses_only_its_own_line() -> None:
-    """However much the quote would contain, every line below it is read and numbered correctly."""
-    below = "".join(f"A-2,{MORNING},{n},some room or other\n" for n in range(5000))
-    records = read(f'{HEADER}A-1,{MORNING},1,"open\n{below}A-3,lost,1,x\n')
-    assert [refusal.line for refusal in refusals(records)] == [2, 5003]
-    assert [event.readings["temperature"] for event in events(records)] == list(range(5000))
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "it is empty"),
-        ("\n \r\n\n", "it is empty"),
         (
             "sensor,event_time,a\n",
             "no column 'sensor_id' (--sensor-column); the columns are 'sensor', 'event_time', 'a'",
-        ),
-        (
-            "sensor_id;event_time;a\n",
-            "no column 'sensor_id' (--sensor-column); the columns are 'sensor_id;event_time;a'",
         ),
         ("sensor_id,time,a\n", "no column 'event_time' (--time-column); the columns are 'sensor_id', 'time', 'a'"),
         (
@@ -162,11 +140,6 @@ def test_an_invalid_header_is_an_error_at_once(text: str, problem: str) -> None:
     with pytest.raises(UnreadableFile) as raised:
         csv_records(Lines(io.StringIO(text, newline="")), maker())
     assert str(raised.value) == problem
-
-
-def test_a_header_alone_has_no_records() -> None:
-    """A CSV with only a header is read without an error."""
-    assert read(HEADER) == []
 
 
 def test_a_line_that_is_too_long_is_skipped() -> None:
@@ -222,3 +195,41 @@ def test_a_header_that_is_no_name_refuses_the_file() -> None:
     assert len(events(read(f"sensor_id,event_time,n,Temp (C)\na,{MORNING},1,\n"))) == 1
     with pytest.raises(UnreadableFile, match=r"column 'Temp \(C\)' can't be the name .* tidetable mapping draft"):
         list(read(f"sensor_id,event_time,n,Temp (C)\na,{MORNING},1,2\n"))
+
+
+STARS = '[readings]\n"*" = "*"\n[metadata]\n"*" = "*"\n'
+
+
+def test_numbers_are_readings_and_text_is_metadata(tmp_path: Path) -> None:
+    """A column is what its first cells are; the sensor stays text; a missing cell is no value; a wrong one refuses."""
+    text = (
+        "id;at;temp;site;note\n"
+        f"007;{MORNING};-1,5;12;x\n"
+        f"007;{MORNING};NA;roof;\n"
+        f"007;{MORNING};-;roof;-999\n"
+        f"007;{MORNING};1.234;roof;1\n" + f"007;{MORNING};2;roof;y\n" * 1000 + f"007;{MORNING};bad;roof;y\n"
+    )
+    mapping = SIMPLE + 'decimal = ","\nthousands = "."\nnull = "-"\ncsv = { delimiter = ";" }\n' + STARS
+    found = read_file(tmp_path, "a.csv", text.encode(), MappedType("m.toml", mapping))
+    first, nothing, nor_there, second, *_, last = found
+    assert plainly([first, second]) == [
+        ("007", MORNING_US, {"temp": -1.5}, {"site": "12", "note": "x"}),
+        ("007", MORNING_US, {"temp": 1234.0}, {"site": "roof", "note": "1"}),
+    ]
+    assert all("no readings" in each.reason for each in (nothing, nor_there))
+    assert isinstance(last, Refusal)
+    assert "'temp' 'bad' is not a finite number" in last.reason
+
+
+def test_names_are_rewritten_or_the_header_is_refused(tmp_path: Path) -> None:
+    """A header that is no name is rewritten if the mapping says so; if not, the message says how."""
+    text = f"id,at,Temp (C)\na,{MORNING},1\n".encode()
+    with pytest.raises(UnreadableFile, match=r"column 'Temp \(C\)' can't be the name .*rewrite_names = true"):
+        read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + STARS))
+    (event,) = plainly(
+        read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + "rewrite_names = true\n" + STARS))
+    )
+    assert event[2] == {"Temp__C_": 1.0}
+    excluded = STARS.replace('= "*"', '= { path = "*", except = "Temp*" }')
+    (refused,) = read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + excluded))
+    assert "no readings" in refused.reason

@@ -4,16 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.events.event import Event
 from pipeline.formats.files import open_records
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.values import FileColumns
-from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
+from pipeline.formats.lines import Record, Refusal
+from pipeline.formats.values import FileColumns, UnreadableFile
+from tests.formats.reading import CSV, EVENT, MORNING, NDJSON, NOW_US, events, refusals, too_long
 from tests.support.records import delimited
-
-CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
-NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
-EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
 
 
 def read(path: Path, content: bytes) -> list[Record]:
@@ -32,21 +27,6 @@ def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record
     except UnreadableFile as problem:
         return records, str(problem)
     pytest.fail("the file was read to its end")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("readings.csv", CSV),
-        ("Readings.of.May.CSV.GZ", CSV),
-        ("readings.ndjson", NDJSON),
-        ("readings.NDJSON.gz", NDJSON),
-    ],
-)
-def test_the_suffix_determines_the_format(tmp_path: Path, name: str, content: str) -> None:
-    """Names end in .csv or .ndjson, in capitals or not, with or without .gz."""
-    stored = gzip.compress(content.encode()) if name.lower().endswith(".gz") else content.encode()
-    assert events(read(tmp_path / name, stored)) == [EVENT]
 
 
 @pytest.mark.parametrize("name", ["readings", "readings.txt", "readings.gz", "csv", "readings.csv.bz2"])
@@ -82,12 +62,6 @@ def test_a_byte_that_is_not_utf8_refuses_only_its_line(tmp_path: Path, name: str
     assert events(records) == [EVENT, EVENT]
 
 
-def test_utf16_is_one_error(tmp_path: Path) -> None:
-    """A whole file in another encoding is one error, not one for every line."""
-    with pytest.raises(UnreadableFile, match=r"^the header is not UTF-8: invalid byte 0xff"):
-        read(tmp_path / "readings.csv", CSV.encode("utf-16"))
-
-
 @pytest.mark.slow
 def test_records_are_read_lazily(tmp_path: Path) -> None:
     """The first record is available before the whole file is read."""
@@ -117,18 +91,6 @@ def test_a_truncated_gzip_yields_its_records_and_then_an_error(tmp_path: Path, s
     assert [event.event_time_us for event in events(records)] == times[: len(records)]
     behind = len(records) + bool(header)
     assert problem.startswith(f"can't be read beyond line {behind}: Compressed file ended")
-
-
-def test_an_unclosed_quote_before_the_cut_refuses_no_other_line(tmp_path: Path) -> None:
-    """If a truncated file ends within a quote, the lines above the cut are still read."""
-    open_quote = CSV + f'A-1,{MORNING},1,"open\n' + CSV.splitlines(keepends=True)[1] * 1000
-    stored = gzip.compress(open_quote.encode(), compresslevel=0)
-    path = tmp_path / "readings.csv.gz"
-    path.write_bytes(stored[:-1000])
-    records, problem = read_until_it_fails(path)
-    assert [refusal.line for refusal in refusals(records)] == [3]
-    assert len(events(records)) > 900
-    assert problem.startswith("can't be read beyond line ")
 
 
 def test_an_invalid_gzip_is_an_error(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.parquet_records import ParquetFile
+from pipeline.formats.lines import Record, Refusal
+from pipeline.formats.parquet_records import parquet_records
+from pipeline.formats.values import UnreadableFile
 from tests.formats.reading import MORNING_US, events, maker, read_until_damage, refusals, too_long
 
 EVENT = Event("A-1", MORNING_US, {"a": 1.5}, {})
@@ -30,7 +31,7 @@ def parquet(more: pyarrow.Array | None, count: int = 1, time: pyarrow.Array | No
 
 
 def read(content: bytes, limit: int = 10_000_000, **columns: str) -> list[Record]:
-    return list(ParquetFile(io.BytesIO(content), maker(limit, **columns)).records())
+    return list(parquet_records(io.BytesIO(content), maker(limit, **columns)))
 
 
 def texts(*values: bytes) -> pyarrow.Array:
@@ -132,11 +133,6 @@ def test_a_bad_value_refuses_only_its_record(column: pyarrow.Array, reason: str,
     assert (refusal.line, refusal.reason, refusal.data) == (3, f"'more' {reason}", None)
 
 
-def test_a_column_of_nulls_is_ignored() -> None:
-    """Parquet has a type of its own for it."""
-    assert events(read(parquet(pyarrow.nulls(1)))) == [EVENT]
-
-
 def test_a_bad_sensor_or_time_refuses_only_its_record() -> None:
     """A time out of range is refused, and so is a sensor that is not UTF-8."""
     times = pyarrow.array([MORNING_US // 1000, MORNING_US], pyarrow.timestamp("ms"))
@@ -157,26 +153,14 @@ def test_timestamps_of_96_bits_keep_their_year() -> None:
     assert event.metadata == {"more": "9999-01-01T00:00:00"}
 
 
-def test_ranges_divide_a_file() -> None:
-    """Every row group is in exactly one range, and records have their numbers in the file."""
-    times = pyarrow.array([MORNING_US + n if n % 50 else 2**62 for n in range(400)], pyarrow.timestamp("us"))
-    content = parquet(None, 400, times, row_group_size=30)
-    records: list[Record] = []
-    for start in range(0, len(content), 500):
-        records += ParquetFile(io.BytesIO(content), maker()).records(start, start + 500)
-    assert [event.event_time_us - MORNING_US for event in events(records)] == [n for n in range(400) if n % 50]
-    assert [refusal.line for refusal in refusals(records)] == list(range(1, 400, 50))
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_text_that_many_records_share_is_in_memory_once(nested: bool) -> None:
     """Three hundred records that share a text of a megabyte take little more than a megabyte."""
     shared = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 300, pyarrow.int32()), ["x" * 1_000_000])
     content = parquet(pyarrow.ListArray.from_arrays(list(range(301)), shared) if nested else shared, 300)
     before = pyarrow.total_allocated_bytes()
-    file = ParquetFile(io.BytesIO(content), maker())
     most = count = 0
-    for record in file.records():
+    for record in parquet_records(io.BytesIO(content), maker()):
         assert isinstance(record, Refusal)
         count += 1
         most = max(most, pyarrow.total_allocated_bytes() - before)
@@ -208,7 +192,7 @@ def test_a_damaged_row_group_ends_the_file() -> None:
     group = pyarrow.parquet.read_metadata(io.BytesIO(content)).row_group(1)
     begin = group.column(0).dictionary_page_offset
     content[begin : begin + 8] = b"\xff" * 8
-    records, problem = read_until_damage(ParquetFile(io.BytesIO(content), maker()).records())
+    records, problem = read_until_damage(parquet_records(io.BytesIO(content), maker()))
     assert len(events(records)) == 3
     assert problem.startswith("can't be read beyond record 3: ")
 
@@ -217,7 +201,7 @@ def test_a_damaged_row_group_ends_the_file() -> None:
 def test_another_format_is_an_error(content: bytes) -> None:
     """The message is one line."""
     with pytest.raises(UnreadableFile, match=r"^can't be read: .*$"):
-        ParquetFile(io.BytesIO(content), maker())
+        parquet_records(io.BytesIO(content), maker())
 
 
 def test_any_byte_may_be_damaged() -> None:
@@ -226,5 +210,5 @@ def test_any_byte_may_be_damaged() -> None:
     for place in range(4, len(content)):
         damaged = content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
         with suppress(UnreadableFile):
-            _, problem = read_until_damage(ParquetFile(io.BytesIO(damaged), maker()).records())
+            _, problem = read_until_damage(parquet_records(io.BytesIO(damaged), maker()))
             assert "\n" not in problem

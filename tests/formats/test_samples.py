@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.authoring.rows import Sampled
 from pipeline.core.decoding.message_types import MappedType
-from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.samples import draft_of, read_sample, trials_of_sample
+from pipeline.formats.values import UnreadableFile
 
 GERMAN = (
     "Messstelle;Zeitpunkt;Temperatur (°C);Abfluss (l/s);Status\r\n"

@@ -1,13 +1,24 @@
 import math
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from itertools import product
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from pipeline.core.events.event import EARLIEST_US, Event, validate
+from pipeline.core.events.event import EARLIEST_US, Event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
-from pipeline.formats.values import EventMaker, FileColumns, Malformed, check_encoding, parse_number
+from pipeline.formats.values import (
+    BadValue,
+    EventMaker,
+    FileColumns,
+    InvalidEvent,
+    Malformed,
+    check_encoding,
+    parse_number,
+)
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
 
 
@@ -15,10 +26,7 @@ from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
     ("text", "value"),
     [
         ("0", 0.0),
-        (" 7 ", 7.0),
-        ("-1.5", -1.5),
         ("+1.5", 1.5),
-        (".5", 0.5),
         ("1e308", 1e308),
         ("5e-324", 5e-324),
         ("123456789012345678901234567890", 123456789012345678901234567890.0),
@@ -27,11 +35,8 @@ from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
         ("-Infinity", None),
         ("nan", None),
         ("1_000", None),
-        ("1,000", None),
         ("0x10", None),
         ("١٢", None),
-        ("", None),
-        ("true", None),
     ],
 )
 def test_only_numbers_that_any_language_reads_are_accepted(text: str, value: float | None) -> None:
@@ -47,17 +52,13 @@ def test_only_numbers_that_any_language_reads_are_accepted(text: str, value: flo
         ("s", "1458031648.5451239999999999999999", 1458031648_545123),
         ("s", "1458031648.545123" + "9" * 5000, 1458031648_545123),
         ("s", " 1.458031648545123e9 ", 1458031648_545123),
-        ("s", "+1458031648.", 1458031648_000000),
         ("s", "946684800", EARLIEST_US),
-        ("ms", "1458031648545", 1458031648_545000),
         ("ms", "1458031648545.123", 1458031648_545123),
         ("ms", "0001458031648545.1239", 1458031648_545123),
         ("us", "1458031648545123", 1458031648_545123),
         ("us", "1458031648545123.9", 1458031648_545123),
-        ("us", "946684800000000", EARLIEST_US),
         ("us", str(LATEST_US), LATEST_US),
         ("iso", "2016-03-15T08:47:28.545123Z", 1458031648_545123),
-        ("iso", "2016-03-15 08:47:28.545123", 1458031648_545123),
         ("iso", "2016-03-15T10:47:28.545123999+02:00", 1458031648_545123),
         ("iso", "2016-03-15", parse_time("2016-03-15T00:00:00Z")),
     ],
@@ -75,8 +76,6 @@ def test_times_are_exact_to_the_microsecond(unit: str, text: str, time_us: int) 
         ("s", "1_458_031_648", "a number of seconds since the epoch"),
         ("s", "1e99999999999999999999", "a number of seconds since the epoch"),
         ("ms", "inf", "a number of milliseconds since the epoch"),
-        ("ms", "2016-03-15", "a number of milliseconds since the epoch"),
-        ("us", "1e999999", "a number of microseconds since the epoch"),
         ("iso", "1458031648545", "an ISO 8601 time"),
         ("iso", "2016-03-15T24:61:00Z", "an ISO 8601 time"),
     ],
@@ -86,15 +85,6 @@ def test_an_invalid_time_is_malformed(unit: str, text: str, expected: str) -> No
     with pytest.raises(Malformed) as raised:
         maker(time="when", time_unit=unit).event("A-1", text, {"a": 1.0}, {})
     assert str(raised.value) == f"'when' '{text}' is not {expected} (--time-unit)"
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "iso"])
-def test_messages_shorten_and_escape_text(unit: str) -> None:
-    """Whatever a field contains, the message is short and printable."""
-    with pytest.raises(Malformed) as raised:
-        maker(time_unit=unit).event("A-1", "9\x1b" * 5000, {"a": 1.0}, {})
-    assert str(raised.value).isprintable()
-    assert len(str(raised.value)) < 500
 
 
 @pytest.mark.parametrize(("unit", "text"), [("s", "1458031648545"), ("s", "-99999999999999"), ("us", "9" * 20)])
@@ -109,10 +99,8 @@ def test_a_time_beyond_the_calendar_is_malformed(unit: str, text: str) -> None:
     ("unit", "text", "reason"),
     [
         ("s", "946684799.999999", Reason.EVENT_TIME_TOO_EARLY),
-        ("ms", "-1", Reason.EVENT_TIME_TOO_EARLY),
         ("s", "-0.0000001", Reason.EVENT_TIME_TOO_EARLY),
         ("us", "1e-999999", Reason.EVENT_TIME_TOO_EARLY),
-        ("us", "0", Reason.EVENT_TIME_TOO_EARLY),
         ("us", str(LATEST_US + 1), Reason.EVENT_TIME_IN_FUTURE),
     ],
 )
@@ -161,18 +149,6 @@ def test_half_a_surrogate_pair_is_malformed() -> None:
             maker().event(sensor, MORNING, {metric: 1.0}, {"room": value})
 
 
-def test_the_event_has_the_values_of_the_record() -> None:
-    """Sensor, time, readings and metadata are unchanged."""
-    event = maker().event("A-1", MORNING, {"a": 1.5, "b": -0.0}, {"room": "küche"})
-    [(sensor_id, event_time_us, readings, metadata, *_)] = events([event])
-    assert (sensor_id, event_time_us, readings, metadata) == (
-        "A-1",
-        MORNING_US,
-        {"a": 1.5, "b": -0.0},
-        {"room": "küche"},
-    )
-
-
 RECORDS = product(
     ("A", "A#"),
     (MORNING, "2099-01-01T00:00:00Z", "1999-01-01T00:00:00Z"),
@@ -182,21 +158,22 @@ RECORDS = product(
 )
 
 
-def test_events_that_are_not_encoded_are_the_same() -> None:
-    """Whether or not like events were checked before, the fields and the refusals are those of encoded events."""
-    encoding = EventMaker(FileColumns(), lambda: MORNING_US)
-    plain = EventMaker(FileColumns(), lambda: MORNING_US, encodes=False)
+def test_an_event_is_the_same_whether_or_not_like_events_were_checked_before() -> None:
+    """The fast check of known sensors and names refuses what the whole check refuses, and changes no field."""
+    known = EventMaker(FileColumns(), lambda: MORNING_US)
 
     def outcome(maker: EventMaker, record: tuple[Any, ...]) -> Any:
         try:
-            made = maker.event(*record)
+            return maker.event(*record)[:5]
         except (Malformed, BadData) as problem:
             return type(problem), str(problem)
-        return made[:5] if isinstance(made, Event) else validate(made, LATEST_US)[:5]
 
-    found = [(outcome(encoding, record), outcome(plain, record)) for record in [*RECORDS] * 2]
-    assert [one for one, other in found if one != other] == []
-    assert any(isinstance(plain.event("A", MORNING, {"a": 1.0}, metadata), Event) for metadata in ({}, {"room": "x"}))
+    found = [
+        (record, outcome(EventMaker(FileColumns(), lambda: MORNING_US), record), outcome(known, record))
+        for record in [*RECORDS] * 2
+    ]
+    assert [record for record, first, later in found if first != later] == []
+    assert known.event("A", MORNING, {"a": 1.0}, {}).message is None  # not encoded: an event of the fast check
 
 
 def test_bytes_that_were_not_utf8_are_malformed() -> None:
@@ -204,3 +181,85 @@ def test_bytes_that_were_not_utf8_are_malformed() -> None:
     check_encoding("küche \N{SNOWMAN}")
     with pytest.raises(Malformed, match=r"^not UTF-8: invalid byte 0xfc$"):
         check_encoding("küche".encode("latin-1").decode(errors="surrogateescape"))
+
+
+def event(record: dict[str, Any], **columns: str) -> Event:
+    [made] = events([maker(**columns).of_object({"sensor_id": "A-1", "event_time": MORNING, **record})])
+    return made
+
+
+def test_each_type_is_a_reading_or_metadata() -> None:
+    """Numbers of any type are readings; strings, booleans, times and UUIDs are metadata; None is missing."""
+    made = event(
+        {
+            "a": 1,
+            "b": -2.5,
+            "c": Decimal("0.1"),
+            "on": True,
+            "room": "attic",
+            "since": date(2020, 2, 29),
+            "gone": None,
+            "id": UUID(int=7),
+        }
+    )
+    metadata = {"on": "true", "room": "attic", "since": "2020-02-29", "id": str(UUID(int=7))}
+    assert made == Event("A-1", MORNING_US, {"a": 1.0, "b": -2.5, "c": 0.1}, metadata)
+
+
+@pytest.mark.parametrize(
+    ("time", "unit"),
+    [
+        (datetime(2026, 2, 17, 8, tzinfo=UTC), "iso"),
+        (datetime(2026, 2, 17, 8), "iso"),
+        (datetime(2026, 2, 17, 10, tzinfo=timezone(timedelta(hours=2))), "s"),
+        (MORNING_US, "us"),
+        (MORNING_US // 1000, "ms"),
+        (MORNING_US / 1e6, "s"),
+        (Decimal(MORNING_US) / 1_000_000, "s"),
+        (MORNING, "iso"),
+    ],
+)
+def test_a_time_is_a_time_or_a_number_in_its_unit(time: Any, unit: str) -> None:
+    """The unit applies only to numbers; a datetime without an offset is UTC."""
+    assert event({"event_time": time, "a": 1}, time_unit=unit).event_time_us == MORNING_US
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"a": {"b": 1}}, "'a' is nested"),
+        ({"a": b"x"}, "'a' is bytes, neither a number nor text"),
+        ({"a": BadValue("is not a UUID")}, "'a' is not a UUID"),
+        ({"a": timedelta(1)}, "'a' is a timedelta, neither a number nor text"),
+        ({"event_time": BadValue("is not a time")}, "'event_time' is not a time"),
+        ({"sensor_id": BadValue("is not text")}, "'sensor_id' is not text"),
+        ({"a": 10**400}, "'a' exceeds the range of a double"),
+        ({"a": Decimal("1e400")}, "'a' exceeds the range of a double"),
+        ({"sensor_id": None}, "'sensor_id' is missing"),
+        ({"sensor_id": True}, "'sensor_id' is neither a string nor a number"),
+        ({"event_time": None}, "'event_time' is missing"),
+        ({"event_time": [1]}, "'event_time' is neither a string nor a number"),
+    ],
+)
+def test_an_unreadable_value_is_malformed(record: dict[str, Any], reason: str) -> None:
+    """The reason names the field."""
+    with pytest.raises(Malformed) as raised:
+        event({"a": 1, **record})
+    assert str(raised.value) == reason
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_makes_the_event_invalid(value: float) -> None:
+    """It does not count as missing, and the error contains the event."""
+    with pytest.raises(InvalidEvent, match=r"^NON_FINITE_VALUE") as raised:
+        event({"a": value})
+    assert b"A-1" in raised.value.data
+
+
+@pytest.mark.parametrize("value", [(1 << 53) + 1, -(1 << 60) - 1, Decimal((1 << 53) + 1)])
+def test_an_integer_that_a_double_cannot_hold_is_refused(value: int | Decimal) -> None:
+    """Those beyond 2^53 that a double can hold are readings."""
+    with pytest.raises(Malformed, match=rf"'n' '{value}' is an integer that a double can't hold exactly"):
+        event({"n": value})
+    exact = value // 1024 * 1024
+    assert event({"n": exact}).readings == {"n": float(exact)}

@@ -15,7 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_added_tiers, retention_of
 from pipeline.cloud.tables.schema_store import text_of, write_schema
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -104,7 +104,7 @@ def test_the_advice_keeps_policies_and_names(resources, capsys, no_run):
     name = TableName(PROJECT, "instance", "kept")
     tables.create_bare(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
     _, line = refusal(capsys, resources.flags(bigtable_table="kept", stats_family="numbers"))
-    assert run_advice(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d"]
+    assert run_advice(line)[-4:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d"]
     assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
         "numbers": "maxage=730d || maxversions=1",
@@ -168,7 +168,7 @@ def test_a_table_that_is_being_created(resources, capsys, ran):
     code, line = refusal(capsys, flags)
     assert code == 1
     assert f"table {name} is empty, and has the family of a schema but no schema yet" in line
-    assert "--raw-family r --apply (with --schema FILE" in line
+    assert "--raw-family r (with --schema FILE" in line
     assert line.endswith("or set --schema=default")
     assert main([*flags, "--schema=default"]) == 0
     tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\nmetrics.r = ["*"]')

@@ -6,7 +6,7 @@ from apache_beam.options.pipeline_options import WorkerOptions
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.panes.firing import CommitLimits
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import Window
 from pipeline.job.flag_values import BadFlag

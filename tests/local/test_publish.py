@@ -127,8 +127,8 @@ def test_a_batch_is_closed_before_it_is_too_large_for_pubsub(inbox: Inbox, tmp_p
 
 def test_a_batch_never_exceeds_its_bytes() -> None:
     """A batch is closed before an event that would exceed the limit; a single event is always accepted."""
-    one = sensor_event("A-1", START_US, {"n": 1.0}, {})
-    large = sensor_event("A-1", START_US, {"n": 1.0}, {"text": "x" * 4000})
+    one = Event("A-1", START_US, {"n": 1.0}, {})
+    large = Event("A-1", START_US, {"n": 1.0}, {"text": "x" * 4000})
     sizes = [len(batch) for batch in batches([one] * 5 + [large] * 2 + [one], size=4, max_bytes=2000)]
     assert sizes == [4, 1, 1, 1, 1]
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.levels import GroupWindow, ShardWindow
+from pipeline.core.rollups.levels import ShardWindow
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.schema.rate import group_of
 from pipeline.transforms.rollups import _GroupsFn, _ShardsFn
@@ -106,7 +106,4 @@ def settle_groups(schema, table, windows):
         if text in indexes:
             shard = group_of(sensor_id.encode(), schema.shards_of_rollups)
             shards[ShardWindow(indexes[text], start_us, shard)].append(sensor_id)
-    settling = RollupSettling(rules, table, table.write_rows)
-    groups = settling.members(shards, less=True)
-    settling.parts(groups)
-    settling.groups({GroupWindow(*of[:2], group) for of, of_shard in groups.items() for group in of_shard})
+    RollupSettling(rules, table, table.write_rows, less=True).settle(shards)

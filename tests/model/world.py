@@ -28,15 +28,13 @@ from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.newest_row import NewestReadings, latest_key
 from pipeline.core.schema.changes import changes
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, Tier
 from pipeline.core.windows import parse_window, sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, report, scope, settling
-from pipeline.repair import longer as longer_windows
+from pipeline.repair import following, report, scope
 from pipeline.repair import run as repair
 from pipeline.repair import scan as scanning
 from pipeline.repair import transforms as repairing
@@ -115,8 +113,8 @@ class World(Judge):
         )
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, repair, scanning)),
-            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
-            *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, longer_windows)),
+            *((module, "Rewriter", rows) for module in (backfilling, repair, reading)),
+            *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, following)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, scanning)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
@@ -419,10 +417,10 @@ class World(Judge):
         found = []  # by tier
         for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True):
             if source < 0:
-                fn = backfilling._CompleteFn(*table, tier, *lateness)
+                fn = backfilling.CompleteFn(*table, tier, *lateness)
                 elements = [(each,) for each in held]
             else:
-                fn = backfilling._CompleteLongerFn(*table, tier, *lateness)
+                fn = backfilling.CompleteLongerFn(*table, tier, *lateness)
                 groups = defaultdict(list)
                 for sensor, (start, stats) in found[source]:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))
@@ -466,7 +464,7 @@ class World(Judge):
         unchanged = self.tables[name].snapshot()
         lateness, late_firing = self._lateness()
         request = repair.Request(
-            name, DeclaredSchema(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
+            name, listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
             end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile
@@ -492,7 +490,7 @@ class World(Judge):
         raw = repairing._ReadRawFn(request.table, spans, scope.schema, joined_by)
         stored = repairing._ReadAggregatesFn(request.table, spans, joined_by, extents)
         compare = repairing._CompareFn(request.table, scope.schema, scope.retention, extents)
-        listed = settling._ReadListedFn(request.table, scope.schema)
+        listed = following._ReadListedFn(request.table, scope.schema)
         for fn in (raw, stored, compare, listed):
             fn.setup()
         newest = []
@@ -517,22 +515,22 @@ class World(Judge):
         self._found[prefix] = [finding.record() for finding in findings]
         counters = {metrics.REPAIR_WINDOWS_CHECKED: len(joined), metrics.REPAIR_WINDOWS_WRONG: len(findings)}
         if request.dry_run:
-            changed = [settling._changed_of_finding(finding, scope.schema.tiers) for finding in findings]
+            changed = [following.changed_of_finding(finding, scope.schema.tiers) for finding in findings]
         else:
             # Roll-ups of rewritten windows are not modelled: none of the tiers has any.
-            rewrite = repairing._RewriteFn(request.table, frozenset(), longer, listing(REPAIRED, self.now_us))
+            rewrite = following._RewriteFn(request.table, frozenset(), longer, listing(REPAIRED, self.now_us))
             rewrite.setup()
             rewrite.start_bundle()
             for finding in findings:
                 rewrite.process(finding)
-            written = [each.value for each in rewrite.finish_bundle()]
+            changed = [each.value for each in rewrite.finish_bundle()]
+            written = tuple(changed)
             counters[metrics.REPAIR_WINDOWS_REWRITTEN] = len(findings)
-            changed = [settling._changed_of_written(each) for each in written]
         for window in (each for span in spans for each in listed.process(span)):
-            changed += settling._changed_of_listed(window, scope.schema.tiers, extents)
+            changed += following.changed_of_listed(window, scope.schema.tiers, extents)
         self._found[prefix] += self._recomputed(request, scope, longer, changed)
         if not request.dry_run:
-            unlist = settling._UnlistFn(request.table, scope.schema, listing(REPAIRED, self.now_us))
+            unlist = following._UnlistFn(request.table, scope.schema.tiers[0], listing(REPAIRED, self.now_us))
             unlist.setup()
             unlist.start_bundle()
             for each in written:
@@ -546,7 +544,7 @@ class World(Judge):
         schema, by_sensor = scope.schema, defaultdict(list)
         for each in changed:
             by_sensor[each.sensor_id].append(tuple(each))
-        recompute = longer_windows._RecomputeFn(request.table, schema, scope.retention, longer, dry_run=request.dry_run)
+        recompute = following._RecomputeFn(request.table, schema, scope.retention, longer, dry_run=request.dry_run)
         recompute.setup()
         recompute.start_bundle()
         for element in by_sensor.items():

@@ -134,7 +134,7 @@ def test_foreign_rows(bigtable, tmp_path):
         ([], "a job writes to a folder, --output gs://…, or to"),
         (["--output", "a[1]"], "a job writes to a folder, --output gs://…, or to"),
         (["--output", "bigquery://p.d"], "a job writes to a folder, --output gs://…, or to"),
-        (["--output", "bigquery://project.d.t"], "--temp_location is needed"),
+        (["--output", "bigquery://project.d.t"], "--temp-location is needed"),
         (["--output", "bigquery://project.d.t", "--format", "csv"], "BigQuery gets rows, not files"),
         (["--limit", "3", "--output", "x"], "--limit is not for jobs"),
     ],

@@ -6,9 +6,11 @@ import socket
 
 import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from pipeline.cli import tables as printed_tables
+from pipeline.cli.root import main
 from pipeline.cloud.connection import emulators
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
@@ -126,13 +128,12 @@ def test_aggregates_prints_a_line_for_each_metric(name: TableName) -> None:
 
 @pytest.mark.parametrize(("window", "start"), [("15m", "T10:30:00Z"), ("1d", "T00:00:00Z"), ("1h", "T10:00:00Z")])
 def test_windows_of_other_lengths(bigtable: str, window: str, start: str) -> None:
-    """--window and --tier select a length that the table has; the default of ``aggregates`` is the shortest."""
+    """--tier selects a length that the table has; the default of ``aggregates`` is the shortest."""
     name = created(parse_schema('tiers = { 15m = "quarters", 1h = "hours", 1d = "days" }'))
     for length, family in ((HOURLY, "hours"), (DAILY, "days"), (Window.parse("15m"), "quarters")):
         write_hour(name, length, {"t": 1.0}, family=family)
-    for option in ("--window", "--tier"):
-        [record] = run_json(name, "aggregates", "s", *DAY, option, window)
-        assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
+    [record] = run_json(name, "aggregates", "s", *DAY, "--tier", window)
+    assert (record["window"], record["window_start"]) == (window, f"2026-02-17{start}")
     [shortest] = run_json(name, "aggregates", "s", *DAY)
     assert shortest["window"] == "15m"
 
@@ -173,32 +174,18 @@ def test_sensors_prints_one_per_line(name: TableName) -> None:
     assert run_json(name, "sensors") == [{"sensor_id": "a"}, {"sensor_id": "a-1"}, {"sensor_id": "b"}]
 
 
-def test_family_flags_must_match_the_schema(bigtable: str) -> None:
-    """Family flags that match the table's schema are accepted; others are an error with exit code 1."""
-    schema = TableSchema.default("r", "s", "m")
-    name = created(schema)
-    write(name, [raw_row(EVENT, schema)])
-    write_hour(name, HOURLY, {"t": 1.0}, family="s")
-    options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
-    assert run_json(name, "latest-events", "s", *options)[0]["metadata"] == EVENT.metadata
-    assert run_json(name, "aggregates", "s", *DAY, *options)[0]["reading_count"] == 1
-    for command in COMMANDS:
-        result = run(name, *command, "--raw-family", "raw")
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "the family of readings is declared as raw, the table's is r" in result.stderr
-
-
 def test_a_table_without_a_schema(bigtable: str) -> None:
-    """A table that stores no schema is read only with --schema."""
+    """A table that stores no schema is read once a schema is stored: the message has the command."""
     name = unused_name()
     tables.create_bare(name, lasting(TableSchema.default()).policies)
     write(name, [raw_row(EVENT)])
     for command in COMMANDS:
         result = run(name, *command)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert "pass --schema=default" in result.stderr
-    assert run_json(name, "sensors", "--schema", "default") == [{"sensor_id": "s"}]
-    assert run_json(name, "latest-events", "s", "--schema", "default")[0]["readings"] == EVENT.readings
+        assert f"store it: {name.apply_command} " in result.stderr
+    where = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    assert CliRunner().invoke(main, ["table", "apply", *where]).exit_code == 0
+    assert run_json(name, "sensors") == [{"sensor_id": "s"}]
 
 
 WIDE = EVENT._replace(
@@ -262,10 +249,7 @@ def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) 
     for command, line in (
         (["events", "s", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
         (["events", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, or at any other time"),
-        (
-            ["events", "--prefix", "s", *DAY],
-            f"no readings of sensors whose ids begin with s {BETWEEN}, or at any other time",
-        ),
+        (["events", "--prefix", "s", *DAY], f"Error: no sensor of table {name} is s*"),
         (
             ["aggregates", "s", *DAY],
             f"no aggregates of s in windows of 1h that start {BETWEEN}, or at any other time",
@@ -288,7 +272,7 @@ def test_an_empty_range_is_reported(name: TableName, json_option: list[str]) -> 
     for command, line in (
         (["events", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
         (["events", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
-        (["events", "--prefix", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
+        (["events", "--prefix", "s", *LONG_AGO], f"no readings of them {THEN}"),
         (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
     ):
         assert stderr_of(name, *command, *json_option) == f"{line}\n"
@@ -305,9 +289,7 @@ def test_an_unknown_metric_is_reported(name: TableName) -> None:
         f"no rain or wind of s {BETWEEN}; {has}\n"
     )
     assert run(name, "plot", "s", *DAY, "--metric", "rain").stderr == f"no rain of s {BETWEEN}; {has}\n"
-    assert stderr_of(name, "events", "--prefix", "s", *DAY, "--metric", "rain") == (
-        f"no rain of sensors whose ids begin with s {BETWEEN}\n"
-    )
+    assert stderr_of(name, "events", "--prefix", "s", *DAY, "--metric", "rain") == (f"no rain of them {BETWEEN}\n")
     result = run(name, "latest-events", "s", "--metric", "rain")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: no rain of s; {has}\n")
     for command in (["events", "s"], ["events", "--prefix", "s"]):
@@ -343,10 +325,13 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         (["latest-events", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only printable ASCII"),
         (["events", "s", *DAY, "--limit", "99999999999"], "99999999999 is not in the range 1<=x<=1000000000"),
         (["events", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 in UTC"),
-        (["aggregates", "s", *DAY, "--window", "7m"], "'--tier' / '--window': a window of 7m does not divide a day"),
+        (["aggregates", "s", *DAY, "--tier", "7m"], "'--tier': a window of 7m does not divide a day"),
         (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
         (["latest-events", "agg"], "'agg' can't be a sensor's id: it is reserved"),
-        (["latest-events"], "pass either sensors or globs"),
+        (["latest-events"], "Missing argument 'SENSOR...'"),
+        (["latest-events", "s*"], "s* is a glob; 'tidetable read latest-readings' takes globs"),
+        (["latest-readings"], "pass either sensors or globs"),
+        (["events", "s", "--output", "csv"], "--output is a path; the format is --format csv"),
         (["latest-events", "s", "--metric", ""], "metrics contains no name"),
         (
             ["latest-events", "s", "--metadata", "location=north"],
@@ -354,7 +339,6 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
         ),
         (["latest-events", "s", "--metadata", "north"], "'north' is not NAME=VALUE, such as location=us-west2"),
         (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
-        (["events", *DAY, "--prefix", "s#8"], "a sensor id contains no '#'"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "folder /nonexistent does not exist"),
@@ -394,10 +378,10 @@ def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch, command: list[st
 
 FOREIGN = foreign_raw_rows("s")
 SERVED = {
-    "latest s": ["s"],
-    "range s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
-    "range s t --from 2026-02-17T09 --to 2026-02-17T12": ["s", "t", "s"],
-    "prefix --sensors s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "latest-events s": ["s"],
+    "events s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
+    "events s t --from 2026-02-17T09 --to 2026-02-17T12": ["s", "t", "s"],
+    "events --prefix s --from 2026-02-17T09 --to 2026-02-17T12": ["s", "s"],
     "aggregates s --from 2026-02-16 --to 2026-02-20": ["s", "s"],
     "sensors": ["s", "t"],
     "plot s --metric t --from 2026-02-17 --to 2026-02-18": ["s", "s", "s"],  # a window and two events
@@ -464,18 +448,6 @@ def test_nothing_as_csv_or_parquet(name: TableName) -> None:
     assert pyarrow.parquet.read_table(io.BytesIO(found)).num_rows == 0
 
 
-def test_json_is_an_output(name: TableName) -> None:
-    """--json is --format json, and contradicts another format."""
-    write(name, [raw_row(EVENT)])
-    assert (
-        run(name, "latest-events", "s", "--format", "json").stdout
-        == run(name, "latest-events", "s", "--format=json").stdout
-    )
-    result = run(name, "latest-events", "s", "--format", "csv", "--format=json")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json is short for --format json; remove it, or --format csv" in result.stderr
-
-
 def test_parquet_is_not_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be garbage there: the error says to redirect it, before the table is opened."""
     monkeypatch.setattr("pipeline.cli.output.on_terminal", lambda: True)
@@ -506,10 +478,10 @@ def test_aggregates_of_a_metric(name: TableName) -> None:
     assert stderr_of(name, "aggregates", "s", *DAY, "--metric", "rain") == message
 
 
-def test_prefix_without_a_prefix_reads_all_sensors(name: TableName) -> None:
+def test_events_of_all_sensors(name: TableName) -> None:
     """Sensors come in key order, on both sides of the table's own rows."""
     write(name, [raw_row(EVENT._replace(sensor_id=sensor)) for sensor in ("s", "a", "aggregator", "zz")])
     write_hour(name, HOURLY, {"t": 1.5})
     records = run_json(name, "events", "--all", *DAY)
     assert [record["sensor_id"] for record in records] == ["a", "aggregator", "s", "zz"]
-    assert stderr_of(name, "events", "--all", *LONG_AGO) == f"no readings of sensors {THEN}\n"
+    assert stderr_of(name, "events", "--all", *LONG_AGO) == f"no readings of them {THEN}\n"

@@ -53,10 +53,10 @@ READS = [
     ("aggregates", "windows", {"tier": DAYS, "zone": "UTC"}, [*LOCAL_DAYS[1:], "2025-10-28T00:00:00+01:00"]),
     ("aggregates", "ends", {}, ["2025-10-24T00:00:00Z", "2025-10-27T23:00:00Z"]),
     ("aggregates", "ends", {"zone": ZONE}, ["2025-10-23T22:00:00Z", "2025-10-27T22:00:00Z"]),
-    ("events", "ends", {}, UTC_EVENTS),
-    ("events", "ends", {"zone": ZONE}, LOCAL_EVENTS),
-    ("chart-points", "ends", {}, UTC_EVENTS),
-    ("chart-points", "ends", {"zone": ZONE}, LOCAL_EVENTS),
+    ("range", "ends", {}, UTC_EVENTS),
+    ("range", "ends", {"zone": ZONE}, LOCAL_EVENTS),
+    ("points", "ends", {}, UTC_EVENTS),
+    ("points", "ends", {"zone": ZONE}, LOCAL_EVENTS),
     ("rollups", "windows", {}, LOCAL_DAYS),
     ("rollups", "windows", {"tier": DAYS, "zone": "UTC"}, [*LOCAL_DAYS[1:], "2025-10-28T00:00:00+01:00"]),
 ]
@@ -72,7 +72,14 @@ def test_dates(name, address, reader, what, kind, options, expected):
 
 
 def on_the_command_line(name, _address, what, tier="", zone=""):
-    command = [what, *(["site", "north"] if what == "rollups" else ["s"]), "--from", FROM, "--to", TO]
+    command = [
+        {"range": "events", "points": "chart-points"}.get(what, what),
+        *(["site", "north"] if what == "rollups" else ["s"]),
+        "--from",
+        FROM,
+        "--to",
+        TO,
+    ]
     command += (
         ["--metric=t"] * (what == "points") + [f"--tier={tier}"] * bool(tier) + [f"--time-zone={zone}"] * bool(zone)
     )
@@ -91,7 +98,7 @@ def over_http(_name, address, what, tier="", zone=""):
     more = "&metric=t" * (what == "points") + f"&tier={tier}" * bool(tier) + f"&time_zone={zone}" * bool(zone)
     found = get(f"{address}/{path}?{of}&start={FROM}&end={TO}{more}").json
     assert found["time_zone"] == (zone or tier.partition("@")[2] or ("UTC" if what != "rollups" else ZONE))
-    listed = {"events": "events", "rollups": "windows"}.get(what, what)
+    listed = {"range": "events", "rollups": "windows"}.get(what, what)
     return [each.get("window_start") or each.get("event_time") or each["time"] for each in found[listed]]
 
 
@@ -103,8 +110,8 @@ def from_python(name, _address, what, tier="", zone=""):
             return [format_time(each.time_us) for each in points]
         if what == "rollups":
             found = table.rollups("site", "north", FROM, TO, **tier, time_zone=zone or None)
-        elif what == "events":
-            return [format_time(each.event_time_us) for each in table.range("s", FROM, TO, time_zone=zone or None)]
+        elif what == "range":
+            return [format_time(each.event_time_us) for each in table.events("s", FROM, TO, time_zone=zone or None)]
         else:
             found = table.aggregates("s", FROM, TO, **tier, time_zone=zone or None)
         return [each.window.shown(each.start_us) for each in found]
@@ -165,4 +172,4 @@ def test_other_zones_are_refused(name, address, zone, answer):
         SensorTable.open(name.project, name.instance, name.table) as table,
         pytest.raises(ValueError, match=answer[:20]),
     ):
-        table.range("s", FROM, TO, time_zone=zone)
+        table.events("s", FROM, TO, time_zone=zone)

@@ -60,10 +60,12 @@ def test_progress_is_for_a_terminal(written):
         ([*TWO_DAYS, "--", "--rgion=x"], "unknown argument --rgion=x; did you mean --region?"),
         ([*TWO_DAYS, "--", "--runner=DataflowRunner"], "--region is needed"),
         (
-            [*TWO_DAYS, "--", "--runner=DataflowRunner", "--region=europe-west4", "--temp_location=gs://bucket/t",
+            [*TWO_DAYS, "--report", "folder", "--", "--runner=DataflowRunner", "--region=europe-west4", "--temp_location=gs://bucket/t",
              "--sdk_container_image=i"],
             "--report is required on Dataflow",
         ),
+        (["--rollups", "--listed"], "--rollups merges the rows of all sensors; omit --listed, which"),
+        (["--rollups", *TWO_DAYS, "--sensor", "a"], "--rollups merges the rows of all sensors; omit --sensor"),
         ([*TWO_DAYS, "--sensor", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only"),
         ([*TWO_DAYS, "--allowed-lateness", "999999999d"], "'999999999d' is longer than 36500d"),
     ],
@@ -76,7 +78,7 @@ def test_wrong_usage(bigtable, arguments, reported):
 
 
 def test_problems_are_one_line(bigtable):
-    """A missing table, or one without tiers."""
+    """A missing table, or one without tiers, or without roll-ups to repair."""
     none = TableName("test-project", "test-instance", "none")
     result = run(none, *TWO_DAYS)
     assert (result.exit_code, result.stderr) == (1, f"Error: {none.is_missing}\n")
@@ -84,3 +86,6 @@ def test_problems_are_one_line(bigtable):
     result = run(name, *TWO_DAYS)
     assert result.exit_code == 1
     assert result.stderr.endswith("has no aggregates to repair: its schema has no tiers\n")
+    result = run(name, "--rollups", *TWO_DAYS)
+    assert result.exit_code == 1
+    assert result.stderr.endswith("has no roll-ups to repair: its schema declares none\n")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import tables
 from pipeline.core.completion.stored_windows import CompletionFromShorterWindows
 from pipeline.core.completion.work_list import work_key, work_row
@@ -73,6 +73,7 @@ def test_a_repair_of_an_hour(table):
     name, schema = table
     before = rows_of(name)
     result = run(name, *ONE_HOUR, "--dry-run")
+    assert "\na 1d 2026-02-18T00:00:00Z contains wrong windows: reading_count 8 -> 7, " in result.stdout
     assert "\n4 longer windows around them would be rewritten\n" in result.stdout
     findings, sums = repaired(name, *ONE_HOUR, "--dry-run")
     assert (sums["wrong"], sums["longer"]) == (1, {"differ": 4, "rewritten": 0, "left": 0})
@@ -89,15 +90,6 @@ def test_a_repair_of_an_hour(table):
     assert repaired(name, *ONE_HOUR)[0] == []
     assert rows_of(name) == after
     assert repaired(name, *ALL)[0] == []
-
-
-def test_the_text_of_a_repair(table):
-    """Each longer window has a line, and the summary counts them."""
-    lines = run(table[0], *ONE_HOUR).stdout.splitlines()
-    assert any(
-        line.startswith("a 1d 2026-02-18T00:00:00Z contains wrong windows: reading_count 8 -> 7, ") for line in lines
-    )
-    assert lines[-2:] == ["2 windows checked, 1 wrong, 1 rewritten", "4 longer windows around them rewritten"]
 
 
 def test_a_repair_of_the_list(table):
@@ -207,7 +199,7 @@ def test_a_repair_that_was_stopped_in_between(table, monkeypatch):
     with monkeypatch.context() as patched:
 
         def failing(*_):
-            raise ServerProblem("the server went away")
+            raise ServerError("the server went away")
 
         patched.setattr(CompletionFromShorterWindows, "completed", failing)
         assert run(name, *ONE_HOUR).stderr == "Error: the server went away\n"

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Rewriter
@@ -110,7 +110,7 @@ def test_a_repair_that_is_stopped(rolled_up, monkeypatch):
     name, schema = rolled_up
     write(name, raw_rows(schema, [Event("sensor-1", T + 23 * HOUR, {"t": 1.0}, {"site": "süd", "model": "m9"})]))
     with monkeypatch.context() as patched:
-        patched.setattr(RollupSettling, "parts", lambda *_, **__: (_ for _ in ()).throw(ServerProblem("stopped")))
+        patched.setattr(RollupSettling, "parts", lambda *_, **__: (_ for _ in ()).throw(ServerError("stopped")))
         assert run(name, *TWO_DAYS).exit_code == 1
     assert wrong_rollups(name, schema)
     findings, sums = repaired(name, *TWO_DAYS)
@@ -214,22 +214,3 @@ def test_windows_that_are_left_out(bigtable):
     result = run(name, "--rollups", "--from", "-2h", "--to", "now", "--dry-run")
     assert (result.exit_code, result.stderr) == (1, "nothing was checked: all windows of the range were skipped\n")
     assert "\nskipped, for each group: " in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--listed"], "--rollups merges the rows of all sensors; omit --listed, which settles roll-ups too"),
-        ([*TWO_DAYS, "--sensor", "a"], "--rollups merges the rows of all sensors; omit --sensor"),
-    ],
-)
-def test_wrong_usage(written, arguments, line):
-    """Roll-ups are computed from all sensors."""
-    result = run(written[0], "--rollups", *arguments)
-    assert (result.exit_code, line in result.stderr) == (2, True)
-
-
-def test_a_table_without_roll_ups(written):
-    """There is nothing to repair."""
-    result = run(written[0], *ALL)
-    assert (result.exit_code, "has no roll-ups to repair: its schema declares none" in result.output) == (1, True)

@@ -6,16 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
+from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult
 
-from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.work_list import work_key, work_row
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
-from pipeline.repair.request import Request
 from pipeline.repair.run import carry_out
-from pipeline.repair.scope import scope_of
+from pipeline.repair.scope import Request, scope_of
 from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of
 from tests.support.bare_tables import rows_of, write
 from tests.support.google_cloud import BUCKET, submitting_to_dataflow
@@ -38,7 +35,7 @@ def request_of(bigtable):
 
     def request(**changes):
         between = {"start_us": T, "end_us": T + 2 * DAY, "report": f"gs://{BUCKET}/report"}
-        return Request(name, DeclaredSchema(), **(between | changes))
+        return Request(name, **(between | changes))
 
     return request
 
@@ -80,26 +77,6 @@ def test_one_job(request_of, dataflow, monkeypatch):
     assert written[0].startswith(f"gs://{BUCKET}/report/repair-{time.strftime('%Y')}")
     assert dataflow.jobs[0]["type"] == 1  # JOB_TYPE_BATCH
     assert work_key(HOURLY, "a", T) not in rows_of(job.table)
-
-
-def test_a_job_that_fails(request_of, dataflow, monkeypatch):
-    """Listed windows stay listed."""
-    job = request_of()
-
-    def wait(_):
-        raise DataflowRuntimeException("State: FAILED, Error:\nquota", None)
-
-    monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
-    with pytest.raises(ServerProblem, match=r"^the job failed: quota$"):
-        list(carry_out(job, scope_of(job, dataflow.options), dataflow.options))
-    assert work_key(HOURLY, "a", T) in rows_of(job.table)
-
-
-@pytest.mark.parametrize("report", [None, "/tmp/report"])  # noqa: S108 (refused, not used)
-def test_findings_need_a_bucket(request_of, dataflow, report):
-    """Dataflow workers must write findings where the command can read them."""
-    with pytest.raises(BadFlag, match="--report is required on Dataflow"):
-        scope_of(request_of(report=report), dataflow.options)
 
 
 def test_a_work_list_that_is_too_long(request_of, dataflow, monkeypatch):

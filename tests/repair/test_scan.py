@@ -23,6 +23,7 @@ from tests.repair.tables import (
     put,
     raw_rows,
     repaired,
+    rows_of,
     run,
     spoil,
     table_of,
@@ -44,10 +45,26 @@ def slices(monkeypatch):
 
 
 def test_what_is_right_is_not_recomputed(written, slices, tmp_path):
-    """No pipeline runs, all windows count as checked, and the report is a file without lines."""
+    """No pipeline runs, all windows are checked, nothing is written, and the report is a file without lines. A sum may
+    differ by the order of addition."""
     name, _ = written
-    findings, sums = repaired(name, *TWO_DAYS, "--dry-run", "--report", str(tmp_path))
-    assert (findings, sums["checked"], slices) == ([], 3 * 2 * (8 + 1), [])
+    before = rows_of(name)
+    findings, sums = repaired(name, *TWO_DAYS, "--report", str(tmp_path))
+    assert (findings, slices) == ([], [])
+    assert sums == {
+        "table": str(name),
+        "checked": 3 * 2 * (8 + 1),
+        "wrong": 0,
+        "behind": 0,
+        "rewritten": 0,
+        "longer": {"differ": 0, "rewritten": 0, "left": 0},
+        "newest": {"differ": 0, "rewritten": 0},
+        "dry_run": False,
+        "foreign": {"rows": 0, "windows": 0},
+        "skipped": [],
+        "work_list": {"settled": 0, "left": 0},
+    }
+    assert rows_of(name) == before
     (file,) = tmp_path.iterdir()
     assert not file.read_text()
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.auditable_windows import (
+from pipeline.core.completion.audit import (
     COLLECTED,
     KEPT_NO_LONGER,
     OPEN,
     Bounds,
-    SkippedWindows,
+    Extent,
     bounds_of,
     extents_of,
 )
@@ -61,11 +60,11 @@ def before(days):
     ],
 )
 def test_what_may_be_collected(raw, hours, raw_days, hours_days):
-    """Repair skips windows whose raw rows or aggregate row may be collected within a day."""
+    """Repair skips windows whose raw rows or aggregate row may be collected within a day, or that a job may write."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
     retention = Retention.of(schema, policies(raw=raw, meta="maxage=1d", hours=hours))
-    bounds = bounds_of([HOURS], retention, timedelta(0), NOW)
-    assert bounds == {HOURS: Bounds(before(raw_days), before(hours_days), NOW)}
+    bounds = bounds_of([HOURS], retention, timedelta(hours=1), NOW)
+    assert bounds == {HOURS: Bounds(before(raw_days), before(hours_days), NOW - HOUR)}
 
 
 def test_rows_that_would_stay():
@@ -114,39 +113,25 @@ def test_versions_that_are_events():
         assert bounds_of([tier], Retention.of(schema, kept), timedelta(0), NOW)[tier].raw_us == raw_us
 
 
-def test_what_is_still_open():
-    """Every tier waits for the job's lateness."""
-    schema = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")
-    kept = policies(raw="never", meta="never", hours="never", days="never")
-    bounds = bounds_of(schema.tiers, Retention.of(schema, kept), timedelta(hours=1), NOW)
-    assert [bounds[tier].latest_us for tier in schema.tiers] == [NOW - HOUR] * 2
-
-
 @given(instants, instants, instants, instants, instants)
 def test_every_window_is_looked_at_or_skipped(start_us, end_us, raw_us, kept_us, latest_us):
     """Repair audits the windows entirely within the range and the bounds, and says why it skips others."""
     start_us, end_us = sorted((start_us, end_us))
+    whole_tiers, none = extents_of(start_us, end_us, TIERS, None)
+    assert none == []
     extents, skipped = extents_of(start_us, end_us, TIERS, dict.fromkeys(TIERS, Bounds(raw_us, kept_us, latest_us)))
-    for tier, extent in zip(TIERS, extents, strict=True):
+    for tier, extent, of_tier in zip(TIERS, extents, whole_tiers, strict=True):
         length_us = tier.window.length_us
         for window_us in range(tier.window.start_of(start_us), end_us + 1, length_us):
             whole = start_us <= window_us and window_us + length_us <= end_us
             gone, old, open_ = window_us < kept_us, window_us < raw_us, window_us + length_us > latest_us
+            assert (window_us in of_tier) == whole
             assert (window_us in extent) == (whole and not gone and not old and not open_)
             reasons = [
                 each.reason for each in skipped if each.tier == tier and each.start_us <= window_us < each.end_us
             ]
             expected = KEPT_NO_LONGER if gone else COLLECTED if old else OPEN if open_ else None
             assert reasons == ([expected] if whole and expected else [])
-
-
-def test_without_bounds_nothing_is_skipped():
-    """With force, repair audits all windows of the range."""
-    assert extents_of(T + 1, T + 2 * DAY, TIERS, None) == (
-        [Extent(HOURS, T + HOUR, T + 2 * DAY), Extent(DAYS, T + DAY, T + 2 * DAY)],
-        [],
-    )
-    assert SkippedWindows(DAYS, OPEN, T, T + 3 * DAY).windows == 3
 
 
 @given(instants, instants, st.integers(1, 60))

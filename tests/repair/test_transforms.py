@@ -19,8 +19,8 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
-from pipeline.repair.longer import WindowsAbove
-from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
+from pipeline.repair.following import RewriteWindows, WindowsAbove
+from pipeline.repair.transforms import FindWrongWindows, ReadTask
 from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
 

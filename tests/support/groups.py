@@ -4,7 +4,7 @@ from collections import Counter
 
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
-from pipeline.core.panes.firing import END_US, Aggregation, FiringRules, first_waiting
+from pipeline.core.panes.firing import END_US, Aggregation, FiringRules
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState, read_schedule
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings, wakes
@@ -68,8 +68,7 @@ class Group:
         commit=None,
     ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
-        window, waiting = schema.tiers[0].window, first_waiting(schema.tiers)
-        firing = FiringRules(window, early_us, late_us, LATENESS, commit=commit, waiting=waiting)
+        firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS, commit=commit)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values())

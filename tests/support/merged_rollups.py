@@ -41,7 +41,7 @@ def found_rollups(schema, read):
                     columns = {"sensors": record.sensors, "reading_count": record.reading_count}
                     for metric, summary in record.metrics.items():
                         columns |= {f"{name}_{metric}": value for name, value in summary.statistics().items()}
-                    found[tier.window.text, rollup.name, record.value, record.start_us] = columns
+                    found[tier.window.text, rollup.name, record.group.text, record.start_us] = columns
     return found
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
@@ -18,7 +18,7 @@ from tests.table.running import DEFAULTS, NEWEST, TALL, TALL_FLAGS, create, in_f
 
 
 def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
-    """Describe prints what create took; after an edit, diff shows the change, and --apply makes it."""
+    """Describe prints what create took; after an edit, diff shows the change, and apply makes it."""
     run("create", name, "--schema", in_file(tmp_path, TALL))
     described = run("describe", name, "--format=toml").stdout
     assert described == TALL
@@ -79,7 +79,7 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
 
 
 def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another program changes the schema first, --apply says so in a line, and changes nothing."""
+    """If another program changes the schema first, apply says so in a line, and changes nothing."""
     run("create", name)
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, name, others, text_of(TableSchema.for_new_table()))
@@ -104,7 +104,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
     before = read_schema(name)
 
     def fail(*_: object) -> None:
-        raise ServerProblem("permission denied")
+        raise ServerError("permission denied")
 
     monkeypatch.setattr(tables, "apply", fail)
     result = run("apply", name, "--tier", "1h=stats", "--tier", "1d=days")
@@ -113,7 +113,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
 
 
 def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
-    """If the server's policy differs from the stored schema, diff reports it, and --apply restores it."""
+    """If the server's policy differs from the stored schema, diff reports it, and apply restores it."""
     run("create", name, "--gc", "raw=maxage=30d")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("never"))])
     assert run("diff", name).stdout == "family raw: policy is never, wanted maxage=30d\n"
@@ -133,7 +133,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
     unsafe = [*TALL_FLAGS, "--gc", "raw=never"]
     reported = run("create", name, *unsafe)
     assert reported.exit_code == 1
-    assert reported.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
+    assert reported.stdout.splitlines()[-1].endswith("apply' would not make these changes: not all of them are safe")
     result = run("apply", name, *unsafe)
     assert result.exit_code == 1
     key, layout, unchanged = result.stderr.splitlines()
@@ -155,26 +155,6 @@ def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> No
     assert result.stderr.splitlines()[-1] == "It has no rows: you can delete it and create it again."
     run("delete", name, "--yes")
     assert run("create", name, *TALL_FLAGS).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        (["--values", "float64"], "values"),
-        (["--raw-family", "r"], "metrics.raw"),
-        (["--meta-family", "m"], "metadata.meta"),
-        (["--stats-family", "s"], "tiers.1h"),
-        (["--tier", "15m=stats"], "tiers.1h"),
-    ],
-)
-def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: list[str], key: str) -> None:
-    """Another encoding, or a family's new name, would hide existing rows."""
-    run("create", name)
-    write(name, b"s#1")
-    result = run("apply", name, *options)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"{key} is ")
-    assert read_schema(name) == TableSchema.for_new_table()
 
 
 def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
@@ -211,17 +191,6 @@ def test_a_tier_that_is_added_to_rows(name: TableName, tmp_path: Path) -> None:
     assert counted() == {"quarters": False, "hours": True, "days": True}
 
 
-def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
-    """The first matching family takes a metric, so their order is part of the schema."""
-    text = "metrics = {{{}}}"
-    one, other = 'logs = ["log_*"]', 'raw = ["*"]'
-    run("create", name, "--schema", in_file(tmp_path, text.format(f"{one}, {other}")))
-    path = in_file(tmp_path, text.format(f"{other}, {one}"))
-    assert run("diff", name, "--schema", path).stdout == "schema: metrics is ['logs', 'raw'], wanted ['raw', 'logs']\n"
-    assert run("apply", name, "--schema", path).exit_code == 0
-    assert run("diff", name, "--schema", path).exit_code == 0
-
-
 def test_the_schemas_row_is_never_collected(name: TableName) -> None:
     """Its family never collects the schema; any other policy there is a difference."""
     run("create", name)
@@ -235,7 +204,7 @@ def test_the_schemas_row_is_never_collected(name: TableName) -> None:
 
 
 def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
-    """JSON has each difference, and whether --apply would make the change."""
+    """JSON has each difference, and whether apply would make the change."""
     run("create", name)
     result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--format=json")
     assert result.exit_code == 1
@@ -243,14 +212,3 @@ def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
         {"schema": "values", "actual": "text", "wanted": "float64", "safe": False},
         {"family": "raw", "actual": "maxage=90d", "wanted": "never", "safe": True},
     ]
-
-
-def test_diff_changes_nothing(name: TableName) -> None:
-    """A further family of the table is not a difference."""
-    create(name, raw="maxage=90d", extra="never")
-    assert run("diff", name).exit_code == 1
-    assert policies(name) == {"extra": "never", "raw": "maxage=90d"}
-    run("apply", name)
-    result = run("diff", name)
-    assert result.exit_code == 0
-    assert result.stdout == "family extra was not requested and is left alone\n"

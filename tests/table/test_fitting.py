@@ -8,10 +8,10 @@ from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.table.fitting import Mismatch, aggregate_window, check_listed, prefix_ranges, raw_events, raw_key_ranges
+from pipeline.table.fitting import Mismatch, aggregate_window, check_listed, raw_events
 
 T = parse_time("2026-02-17T12:00:00Z")
 SCHEMAS = {
@@ -125,27 +125,3 @@ def test_what_counts_nothing(value: bytes) -> None:
         aggregate_window(
             tier, Row(b"agg#hourly#s#2026-02-17T12", [Cell("stats", b"reading_count", T, value)]), ["stats"]
         )
-
-
-def test_where_raw_rows_lie() -> None:
-    """Everywhere but under the table's own segments."""
-
-    def inside(key: bytes) -> bool:
-        return any(start <= key and (not end or key < end) for start, end in raw_key_ranges())
-
-    assert not any(map(inside, (b"agg#x", b"schema#current", b"repair#hourly#a")))
-    assert all(map(inside, (b"\x00", b"agg", b"agg$", b"aggregate#1", b"b#1", b"schemas#1", b"\xff\xff")))
-
-
-@given(st.sets(st.binary(min_size=1, max_size=4)), st.binary(max_size=2))
-def test_prefix_ranges(keys: set[bytes], start: bytes) -> None:
-    """Each key is in one range, and the ranges are in order and disjoint."""
-    keys = {b"a" + key for key in keys} | {b"a#b", b"a#c", b"b"}
-
-    def first_key(of: KeyRange) -> bytes | None:
-        return min((key for key in keys if of.start <= key and (not of.end or key < of.end)), default=None)
-
-    found = list(prefix_ranges(first_key, KeyRange(start, b"a\xff"), 1))
-    for key in keys:
-        count = sum(each.start <= key < each.end for each in found)
-        assert count == (start <= key < b"a\xff")

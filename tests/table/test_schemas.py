@@ -2,9 +2,7 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
@@ -12,7 +10,7 @@ from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
 from tests.support.tables import write as write_rows
-from tests.table.running import LONG_POLICY, TALL, arguments, in_file, run
+from tests.table.running import LONG_POLICY, TALL, in_file, run
 
 
 def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> None:
@@ -62,18 +60,11 @@ def test_newest_readings_are_added_later(name: TableName) -> None:
     assert result.exit_code == 0, result.output
     assert "now: filled from 3 events; update the running job" in result.stdout
     with SensorTable.open(name.project, name.instance, name.table) as table:
-        found = {record.sensor_id: record for record in table.newest()}
+        found = {record.sensor_id: record for record in table.latest_readings()}
     assert found["a"].readings == {"t": (now_us, 2.0), "u": (now_us, 3.0), "v": (now_us - 1000, 4.0)}
     assert found["b"].metadata == {"status": (now_us, "on")}
     refused = run("apply", name, "--latest-family", "newer")
     assert (refused.exit_code, "newest readings" in refused.stderr) == (1, True)
-
-
-def test_a_schema_can_come_by_standard_input(name: TableName) -> None:
-    """A dash is standard input, for piping from describe."""
-    result = CliRunner().invoke(main, arguments("create", name, "--schema", "-"), input=TALL)
-    assert result.exit_code == 0, result.output
-    assert read_schema(name) == parse_schema(TALL)
 
 
 def test_flags_say_the_common_choices(name: TableName) -> None:

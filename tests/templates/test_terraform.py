@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from pipeline.cloud.tables.tables import policies_of
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import MaxAge, MaxVersions, Never, Policy, Union
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of

@@ -10,8 +10,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from pipeline.core.events.event import LATEST_US, Event, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
 from pipeline.transforms.process import ProcessMessages

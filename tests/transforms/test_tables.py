@@ -41,13 +41,3 @@ def test_one_connection(monkeypatch):
     assert reader.calls == [("open", NAME, 5.0)]
     reading.teardown()
     assert reader.calls[1:] == ["close"]
-
-
-def test_no_read_no_connection(monkeypatch):
-    """Teardown has nothing to close."""
-    reader = Reader()
-    monkeypatch.setattr(tables, "RowReader", reader)
-    reading = TableReadingFn(NAME)
-    reading.setup()
-    reading.teardown()
-    assert reader.calls == []

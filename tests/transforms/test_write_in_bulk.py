@@ -1,4 +1,3 @@
-import pickle
 import threading
 
 import apache_beam as beam
@@ -13,8 +12,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from grpc import StatusCode
 
 from pipeline.cloud.connection.bigtable_client import _shared_client
-from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.notation.times import parse_time
@@ -170,7 +168,7 @@ def test_a_bundle_that_cannot_be_finished(name, bigtable, monkeypatch):
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = failing(StatusCode.UNAVAILABLE)
-        with pytest.raises(ServerProblem, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
+        with pytest.raises(ServerError, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
             run(name, [many(ROWS)], limits=Limits(deadline_s=0.5))
 
 
@@ -212,12 +210,3 @@ def test_a_graph_without_warnings(name, caplog):
     """Building a job's graph warns of nothing."""
     _ = beam.Pipeline() | beam.Create(ROWS) | BulkWriteRows(name)
     assert caplog.text == ""
-
-
-def test_pickling():
-    """The DoFn pickles before it has a client."""
-    write_fn = BulkWriteFn(TableName("p", "i", "t", "profile"), "WriteRows", Limits(in_flight=2), clock=str)
-    copy = pickle.loads(pickle.dumps(write_fn))  # noqa: S301 (our own)
-    for each in (copy, write_fn):
-        del each._metrics  # metrics of one name are equal in what they count only
-    assert vars(copy) == vars(write_fn)

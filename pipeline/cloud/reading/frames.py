@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, METADATA, SENSOR_ID, metadata_column, reading_column
 from pipeline.core.notation.cell_values import shortest
 from pipeline.core.rows.aggregate_rows import READING_COUNT
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, statistics_of
+from pipeline.core.rows.records import AggregateRecord, EventBlock, GroupRecord, RawRecord, statistics_of
 from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.core.windows import Window
 

@@ -1,27 +1,26 @@
 """Stores the rules of a table's alerts in the table itself: one row of TOML, beside the schema's, and one of mutes.
 
-A column of the row of mutes is a rule's name, or that, ``#`` and a sensor. Its value is the time in µs until which
+A column of the row of mutes is a rule's name, or the name, ``#`` and a sensor. Its value is the time in µs until which
 messages wait.
 
-All functions raise :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+All functions raise :class:`~pipeline.cloud.connection.errors.ServerError` if the server refuses or is out of reach.
 """
 
 import time
 
-from google.api_core.exceptions import FailedPrecondition
-from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.types import Mutation, RowFilter, TimestampRange
+from google.cloud.bigtable_v2.types import Mutation
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.alerts.alert_rows import FAMILY
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import RulesError, parse_rules
 from pipeline.core.queries.reads import RowSelection
-from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -29,9 +28,6 @@ from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 RULES_KEY, MUTES_KEY = b"schema#alerts", b"schema#mutes"
 
 _COLUMN = b"rules.toml"
-_SELECTION = RowSelection(
-    KeyRange(RULES_KEY, RULES_KEY + b"\x00"), CellSelection((SCHEMA_FAMILY,), (_COLUMN,), versions=1), page_rows=1
-)
 _BOTH = RowSelection(
     tuple(KeyRange(key, key + b"\x00") for key in (RULES_KEY, MUTES_KEY)),
     CellSelection((SCHEMA_FAMILY,), versions=1),
@@ -44,17 +40,17 @@ _ATTEMPTS = 5
 
 def read_rules_text(reader: RowReader) -> str:
     """Returns the rules that the table stores, as TOML; empty if it stores none."""
-    return _text(_cell(reader))
+    return _text(_cell(reader.name).read(reader))
 
 
 def read_rules(reader: RowReader, schema: TableSchema) -> RuleSet:
-    """Returns the rules that the table stores. Raises ServerProblem too if they do not fit the schema."""
+    """Returns the rules that the table stores. Raises ServerError too if they do not fit the schema."""
     cells = {(row.key, cell.qualifier): cell for row in reader.read_selection(_BOTH) for cell in row.cells}
     cell = cells.get((RULES_KEY, _COLUMN))
     try:
-        rules = parse_rules(_text(cell), RULES_KEY.decode(), schema)
+        rules = parse_rules(_text(cell.value if cell else None), RULES_KEY.decode(), schema)
     except RulesError as error:
-        raise ServerProblem(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
+        raise ServerError(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
     mutes = dict[tuple[str, str], int]()
     for (key, column), muted in cells.items():
         if key == MUTES_KEY and muted.value.isdigit():
@@ -76,68 +72,41 @@ def mute(name: TableName, rule: str, sensor_id: str, until_us: int) -> None:
 
 
 def write_rules_text(name: TableName, text: str) -> None:
-    """Stores rules in place of those that the table has. Their cell has a greater timestamp than the one before."""
-    with explained(name), bigtable_client() as client:
-        for _ in range(_ATTEMPTS):
-            if _replace(client, RowReader(client, name), text):
-                return
-    raise ServerProblem(f"table {name}: its rules are being stored by others at the same time; try again")
+    """Stores rules in place of the table's rules. Their cell has a greater timestamp than the cell before."""
+    cell = _cell(name)
+    for _ in range(_ATTEMPTS):
+        with RowReader.open(name) as reader:
+            before = cell.cell(reader)
+        after_us = time.time_ns() // 1_000_000 * 1000
+        if before is None:
+            stored = cell.replace(None, text.encode(), after_us)
+        else:
+            after_us = max(after_us, before.timestamp_us + _CELL_US)
+            stored = cell.replace(before.value, text.encode(), after_us, before_us=before.timestamp_us)
+        if stored:
+            return
+    raise ServerError(f"table {name}: its rules are being stored by others at the same time; try again")
 
 
-def _replace(client: BigtableClient, reader: RowReader, text: str) -> bool:
-    """Stores rules, unless somebody else does so first. Returns whether it did."""
-    before = _cell(reader)
-    after_us = time.time_ns() // 1_000_000 * 1000
-    if before is not None:
-        after_us = max(after_us, before.timestamp_us + _CELL_US)
-    column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
-    mutations = [
-        Mutation(delete_from_column=column),
-        Mutation(set_cell={**column, "timestamp_micros": after_us, "value": text.encode()}),
-    ]
-    request = {**reader.name.target, "row_key": RULES_KEY}
-    predicate, branch = _filter_for(before), "false_mutations" if before is None else "true_mutations"
-    try:
-        response = client.check_and_mutate_row(request={**request, "predicate_filter": predicate, branch: mutations})
-    except FailedPrecondition:  # the instance's app profile routes to several clusters, which have no check-and-mutate
-        client.mutate_row(request={**request, "mutations": mutations})
-        return True
-    return bool(response.predicate_matched) is (before is not None)
+def _cell(name: TableName) -> ComparedCell:
+    return ComparedCell(name, RULES_KEY, SCHEMA_FAMILY, _COLUMN)
 
 
-def _filter_for(before: Cell | None) -> RowFilter:
-    """Returns a filter that passes this cell of rules; with None, any."""
-    filters = [
-        RowFilter(family_name_regex_filter=SCHEMA_FAMILY),
-        RowFilter(column_qualifier_regex_filter=_COLUMN.replace(b".", rb"\.")),
-    ]
-    if before is not None:
-        time_us = before.timestamp_us  # each cell has its own
-        times = TimestampRange(start_timestamp_micros=time_us, end_timestamp_micros=time_us + _CELL_US)
-        filters.append(RowFilter(timestamp_range_filter=times))
-    return RowFilter(chain=RowFilter.Chain(filters=filters))
-
-
-def _cell(reader: RowReader) -> Cell | None:
-    row = next(reader.read_selection(_SELECTION), None)
-    return row.cells[0] if row else None
-
-
-def _text(cell: Cell | None) -> str:
-    return cell.value.decode(errors="backslashreplace") if cell else ""
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="backslashreplace")
 
 
 def add_families(name: TableName, schema: TableSchema) -> bool:
     """Adds the family of alerts to a table without one. Returns whether it did.
 
     Raises:
-        ServerProblem: the schema uses that family for something else, or the table stores no schema.
+        ServerError: the schema uses that family for something else, or the table stores no schema.
     """
     if FAMILY in schema.families:
-        raise ServerProblem(f"table {name}: its schema uses the family {FAMILY}, which alerts need, for something else")
+        raise ServerError(f"table {name}: its schema uses the family {FAMILY}, which alerts need, for something else")
     present = tables.describe(name)
     if SCHEMA_FAMILY not in present:
-        raise ServerProblem(f"table {name} stores no schema, and so no rules; store it first: {name.apply_command}")
+        raise ServerError(f"table {name} stores no schema, and so no rules; store it first: {name.apply_command}")
     if FAMILY in present:
         return False
     tables.apply(name, [tables.Difference(FAMILY, None, _POLICY)])

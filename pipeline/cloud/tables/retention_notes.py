@@ -8,19 +8,22 @@
 | ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
 | ``schema#ids`` | an id of the table | empty |
 
-Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
+Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event. What notes
+something needs the table's family ``tidetable``. All functions raise
+:class:`~pipeline.cloud.connection.errors.ServerError` if the table is out of reach or refuses the write.
 """
 
 import secrets
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import islice
 
 from google.cloud.bigtable_v2.types import Mutation
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
@@ -39,6 +42,7 @@ _ADDED = b"schema#added"
 _LATENESS = b"schema#lateness"
 _KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
 _MAX_DIGITS = 19
+_VALID_S = 60.0  # for so long, a reader takes a retention for known
 _MICROSECOND = timedelta(microseconds=1)
 _UPDATED = timedelta(hours=1)  # after a launch, until no row that an earlier job wrote is on its way
 
@@ -46,13 +50,7 @@ _UPDATED = timedelta(hours=1)  # after a launch, until no row that an earlier jo
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
     """Returns which cells of a table may be collected, by its present policies and by earlier ones that it has noted.
 
-    Args:
-        name: the table.
-        schema: the table's schema. Its policies count if the table stores it.
-        policies: the families' present policies.
-
-    Raises:
-        ServerProblem: the table is out of reach.
+    If the table stores the schema, the schema's policies apply too.
     """
     if SCHEMA_FAMILY not in policies:
         return Retention.of(schema, policies)
@@ -82,6 +80,44 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     )
 
 
+class KnownRetention:
+    """Returns the retention of a table that is being read, when called, in any thread. Asks again after a minute.
+
+    Without the permission ``bigtable.tables.get``, or if the administration's server is out of reach, returns one that
+    knows nothing, so that no answer is taken for complete.
+    """
+
+    def __init__(self, name: TableName, schema: TableSchema, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._schema = schema
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_s = -_VALID_S
+        self._retention: Retention | None = None
+
+    def __call__(self) -> Retention:
+        # While one thread asks again, the others go on with the last answer: the server may take its time.
+        if self._is_due() and self._lock.acquire(blocking=self._retention is None):
+            try:
+                if self._is_due():
+                    self._retention = self._read()
+                    self._read_s = self._clock()
+            finally:
+                self._lock.release()
+        return self._retention or Retention.unknown(self._schema)
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._read_s >= _VALID_S
+
+    def _read(self) -> Retention:
+        from pipeline.cloud.tables.tables import describe  # slow to import, and few commands need it
+
+        try:
+            return retention_of(self._name, self._schema, describe(self._name))
+        except ServerError:
+            return Retention.unknown(self._schema)
+
+
 def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
     """Notes losses beyond the schema's policies, if the table stores its schema.
 
@@ -92,9 +128,6 @@ def record_losses(name: TableName, schema: TableSchema, before: Retention, polic
         schema: the schema that the table stores from now on.
         before: the retention until now, from :func:`retention_of`.
         policies: the families' policies from now on.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
     """
     noted = _noted(name) if SCHEMA_FAMILY in policies else {}
     if SCHEMA_KEY not in noted:
@@ -108,7 +141,7 @@ def record_losses(name: TableName, schema: TableSchema, before: Retention, polic
 
 
 def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
-    """Returns the families of tiers without any row in the table. Raises ServerProblem if it is out of reach."""
+    """Returns the families of tiers without any row in the table."""
     with RowReader.open(name) as reader:
         return [
             tier.family
@@ -118,15 +151,7 @@ def tiers_without_rows(name: TableName, tiers: Iterable[Tier]) -> list[str]:
 
 
 def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
-    """Notes that tiers were added to a table with rows: earlier windows have no row in these families.
-
-    Args:
-        name: the table, which has the family tidetable.
-        families: the tiers' families.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
-    """
+    """Notes that tiers of these families were added to a table with rows: earlier windows have no row in them."""
     if added := {family.encode(): b"%d" % FOR_EVER_US for family in families}:
         _note(name, _ADDED, added)
 
@@ -135,11 +160,8 @@ def record_job(name: TableName, latest_us: int) -> None:
     """Notes that jobs write every tier from now on, including tiers added since the last job started.
 
     Args:
-        name: the table, which has the family tidetable.
+        name: the table.
         latest_us: a time after the start of every window that earlier jobs may have written.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
     """
     added = {
         family: b"%d" % latest_us
@@ -155,16 +177,13 @@ def record_lateness(
 ) -> None:
     """Notes how late the job about to start may write windows and newest readings, if the job before noted another.
 
-    Until the windows of an earlier job are written, its own note counts too: the new job may update it in place.
+    Until the windows of an earlier job are written, its own note is valid too: the new job may update it in place.
 
     Args:
-        name: the table, which has the family tidetable.
+        name: the table.
         allowed: the job's allowed lateness.
         late_firing: the job's late firing interval.
         newest_every: the time by which its rows of newest readings may be behind.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
     """
     noted = _noted(name).get(_LATENESS, {})
     value = b"%d %d %d" % tuple(each // _MICROSECOND for each in (allowed, late_firing, newest_every))
@@ -176,12 +195,9 @@ def record_lateness(
 
 
 def noted_id(name: TableName) -> bytes:
-    """Returns an id of the table, which has the family tidetable. Notes a new one if it has none.
+    """Returns an id of the table. Notes a new one if it has none.
 
-    Several launches at once may note an id each, and each finds its own again.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
+    Several launches at the same time may note an id each, and each finds its own again.
     """
     if noted := _noted(name).get(IDS_KEY):
         return min(noted)
@@ -228,19 +244,9 @@ def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 
-def _note(
-    name: TableName,
-    key: bytes,
-    columns: Mapping[bytes, bytes],
-    *,
-    replace: bool = False,
-    without: Iterable[bytes] = (),
-) -> None:
-    """Writes columns of a row, beside its other columns or in place of them, or of some of them."""
+def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replace: bool = False) -> None:
+    """Writes columns of a row, beside its other columns or in place of them."""
     mutations = [Mutation(delete_from_row={})] if replace else []
-    mutations += [
-        Mutation(delete_from_column={"family_name": SCHEMA_FAMILY, "column_qualifier": column}) for column in without
-    ]
     mutations += [
         Mutation(
             set_cell={
@@ -263,5 +269,5 @@ def _text(column: bytes) -> str:
 
 def _number(name: TableName, key: bytes, text: bytes) -> int:
     if not text.isdigit() or len(text) > _MAX_DIGITS:
-        raise ServerProblem(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
+        raise ServerError(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
     return int(text)

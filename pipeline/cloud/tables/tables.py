@@ -1,7 +1,7 @@
 """Administers tables: their families and garbage-collection policies.
 
 Every function calls Bigtable's admin API once, on the emulator if BIGTABLE_EMULATOR_HOST is set; :func:`create` also
-writes the schema's row. A function raises :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server
+writes the schema's row. A function raises :class:`~pipeline.cloud.connection.errors.ServerError` if the server
 refuses or is out of reach. Before it calls the server, a function that sets policies raises
 :class:`~pipeline.core.schema.gc_policies.PolicyError` for a policy that is too long for Bigtable.
 """
@@ -13,14 +13,27 @@ from dataclasses import dataclass
 from google.api_core.exceptions import AlreadyExists, NotFound
 from google.cloud import bigtable
 from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
-from google.cloud.bigtable_admin_v2.types import CreateTableRequest, Table
+from google.cloud.bigtable_admin_v2.types import CreateTableRequest, GcRule, Table
 
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.tables.gc_rules import from_rule, to_rule
 from pipeline.cloud.tables.schema_store import write_schema
-from pipeline.core.schema.gc_policies import Never, Policy, collected_after, format_policy, same_policy
+from pipeline.core.schema.gc_policies import (
+    MAX_POLICY_BYTES,
+    POLICY_TOO_LONG,
+    Intersection,
+    MaxAge,
+    MaxVersions,
+    Never,
+    Policy,
+    PolicyError,
+    Union,
+    collected_after,
+    format_policy,
+    same_policy,
+    simplified,
+)
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 # A read is tried once, so it waits this long for an unreachable server.
@@ -70,10 +83,7 @@ def policies_of(schema: TableSchema) -> dict[str, Policy]:
 
 
 def find(name: TableName) -> dict[str, Policy] | None:
-    """Returns the policies of the table's families; None if the table does not exist.
-
-    Needs only the permission ``bigtable.tables.get``.
-    """
+    """Returns the policies of the table's families; None if there is no table. Needs only ``bigtable.tables.get``."""
     with _admin(name, resource=f"table {name}") as admin:
         try:
             table = admin.get_table(
@@ -85,28 +95,24 @@ def find(name: TableName) -> dict[str, Policy] | None:
 
 
 def describe(name: TableName) -> dict[str, Policy]:
-    """Returns the policies of the table's families. Raises ServerProblem if the table does not exist."""
+    """Returns the policies of the table's families. Raises ServerError if the table does not exist."""
     families = find(name)
     if families is None:
-        raise ServerProblem(name.is_missing)
+        raise ServerError(name.is_missing)
     return families
 
 
 def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
-    Returns:
-        False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
-
-    Raises:
-        ServerProblem: also if the table was created but its schema could not be stored; the message tells so.
+    Returns False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
     """
     if not create_bare(name, policies_of(schema), schema.key.split_keys(MAX_SPLITS)):
         return False
     try:
         return write_schema(name, schema)
-    except ServerProblem as problem:
-        raise ServerProblem(
+    except ServerError as problem:
+        raise ServerError(
             f"{problem}; the table was created, but does not store its schema yet: store it with: {name.apply_command}"
         ) from problem
 
@@ -146,7 +152,7 @@ def apply(name: TableName, changes: Iterable[Difference]) -> None:
 
 
 def delete(name: TableName) -> None:
-    """Deletes the table with its rows. Raises ServerProblem if it does not exist."""
+    """Deletes the table with its rows. Raises ServerError if it does not exist."""
     with _admin(name, resource=f"table {name}") as admin:
         admin.delete_table({"name": str(name)}, timeout=CHANGE_TIMEOUT_S)
 
@@ -157,3 +163,49 @@ def _admin(name: TableName, *, resource: str) -> Iterator[BaseBigtableTableAdmin
     check_emulator(BIGTABLE)
     with explained(resource), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
         yield client
+
+
+# Policies as rules of Bigtable's admin API
+
+
+def to_rule(policy: Policy) -> GcRule:
+    """Returns the rule for the policy's simplest form; the empty rule for ``Never``.
+
+    Raises PolicyError if the rule is too long for Bigtable.
+    """
+    rule = _rule(simplified(policy))
+    if GcRule.pb(rule).ByteSize() > MAX_POLICY_BYTES:
+        raise PolicyError(POLICY_TOO_LONG)
+    return rule
+
+
+def from_rule(rule: GcRule) -> Policy:
+    """Returns the policy of the rule, in its simplest form."""
+    return simplified(_policy(rule))
+
+
+def _rule(policy: Policy) -> GcRule:
+    match policy:
+        case Never():
+            return GcRule()
+        case MaxAge(age):
+            return GcRule(max_age=age)
+        case MaxVersions(versions):
+            return GcRule(max_num_versions=versions)
+        case Union(members):
+            return GcRule(union=GcRule.Union(rules=[_rule(member) for member in members]))
+        case Intersection(members):
+            return GcRule(intersection=GcRule.Intersection(rules=[_rule(member) for member in members]))
+
+
+def _policy(rule: GcRule) -> Policy:
+    match GcRule.pb(rule).WhichOneof("rule"):
+        case "max_age":
+            return MaxAge(rule.max_age)
+        case "max_num_versions":
+            return MaxVersions(rule.max_num_versions)
+        case "union":
+            return Union(tuple(map(_policy, rule.union.rules)))
+        case "intersection":
+            return Intersection(tuple(map(_policy, rule.intersection.rules)))
+    return Never()

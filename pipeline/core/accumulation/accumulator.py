@@ -19,8 +19,8 @@ little-endian, without padding. Parts in brackets are optional; a flag tells whe
                 maximum, average and deviation; [for each metric the size of its parts, and they, as
                 :mod:`pipeline.core.statistics.parts` describes]; [size of the member, and it, as
                 :mod:`pipeline.core.statistics.member` describes]
-    columns     number of groups, number of sealed blocks, base in µs, size of a time in bytes (wide: 16); first time,
-                last time; groups, in which times are relative to the base; sealed blocks
+    columns     number of groups, number of sealed blocks, size of a time in bytes (4, 8 or 16), first time of a group
+                in 16 bytes; groups, in which times are relative to that time; sealed blocks
     group       number of metrics, number of events; each metric as its index among the statistics; event times; values
                 as doubles, event by event
     sealed      number of metrics, number of events, size of the data in bytes; first time, last time in µs, in 16 bytes
@@ -35,15 +35,12 @@ import struct
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from pipeline.core.accumulation.reading_columns import (
     FEW,
-    LONG,
-    SHORT,
-    WIDE,
     Block,
     ColumnGroup,
     Columns,
@@ -70,18 +67,17 @@ from pipeline.core.statistics.window_stats import (
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")
 _METRIC = struct.Struct("<Qddddd")
-_COLUMNS = struct.Struct("<IIqB")
+_COLUMNS = struct.Struct("<IIB16s")
 _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
 _BLOCK = struct.Struct("<II")
 
-VERSION = 0x1C  # no release before took it for a first byte; the next format takes another one
+VERSION = 0x1D  # no release before took it for a first byte; the next format takes another one
 
 _METRIC_INDEX = "I"
 _HAS_PARTS, _HAS_MEMBER = 1 << 31, 1 << 30
-_TIME_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
-_TIME_TYPES = {size: time_type for time_type, size in _TIME_SIZES.items()}
-if [array(type_code).itemsize for type_code in (SHORT, LONG, _METRIC_INDEX)] != [4, 8, 4] or sys.byteorder != "little":
+_TIME_TYPES = {4: "I", 8: "Q"}
+if [array(type_code).itemsize for type_code in ("I", "Q", _METRIC_INDEX)] != [4, 8, 4] or sys.byteorder != "little":
     raise ImportError("accumulators need a little-endian machine with integers of four and eight bytes")
 
 
@@ -109,9 +105,9 @@ class Reader:
         """Reads the next byte."""
         return self.take(1)[0]
 
-    def version(self, version: int = VERSION) -> None:
+    def version(self) -> None:
         """Reads the first byte. Raises ValueError if another release wrote the accumulator."""
-        if self.byte() != version:
+        if self.byte() != VERSION:
             raise ValueError("another release wrote this accumulator; drain the job that wrote it and start a new one")
 
     def count(self) -> int:
@@ -205,23 +201,16 @@ def read_window(data: bytes) -> WindowStats:
 
 
 def _columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
-    """Serializes readings: eight bytes for a value, and four, eight or sixteen for a time.
-
-    Args:
-        columns: the readings.
-        metrics: the metrics of their statistics, in the order in which these are written.
-    """
-    time_type = columns.time_type
-    parts = [
-        _COLUMNS.pack(len(columns.groups), len(columns.sealed), columns.base_us, _TIME_SIZES[time_type]),
-        _times_bytes(time_type, (columns.first, columns.last)),
-    ]
+    """Serializes readings, given the metrics of their statistics in the order in which these are written."""
+    first, bits = columns.first, (columns.last - columns.first).bit_length()
+    size = 4 if bits <= 32 else 8 if bits <= 64 else 16
+    parts = [_COLUMNS.pack(len(columns.groups), len(columns.sealed), size, _wide_bytes(first))]
     indexes = {metric: index for index, metric in enumerate(metrics)}
     for names, (times, values) in columns.groups.items():
         parts += (
             _GROUP.pack(len(names), len(times)),
             array(_METRIC_INDEX, [indexes[name] for name in names]).tobytes(),
-            _times_bytes(time_type, times),
+            _times_bytes(size, [time - first for time in times]),
             values.tobytes(),
         )
     for block in columns.sealed:
@@ -237,17 +226,17 @@ def _columns_bytes(columns: ReadingColumns, metrics: Iterable[str]) -> bytes:
 def _read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
     """Reads what :func:`_columns_bytes` wrote, given the same metrics."""
     columns = ReadingColumns()
-    groups, sealed, columns.base_us, size = reader.unpack(_COLUMNS)
-    if size not in _TIME_TYPES:
-        raise ValueError(f"the accumulator has times of {size} bytes")
-    time_type = columns.time_type = _TIME_TYPES[size]
-    columns.first, columns.last = _read_times(time_type, reader.take(2 * size))
+    groups, sealed, time_size, first = reader.unpack(_COLUMNS)
+    if time_size not in (*_TIME_TYPES, 16):
+        raise ValueError(f"the accumulator has times of {time_size} bytes")
+    columns.first = columns.last = first_us = _wide(first)
     names = list(metrics)
     for _ in range(groups):
         width, events = reader.unpack(_GROUP)
         of_group = reader.chosen(names, width)
-        times = _read_times(time_type, reader.take(size * events))
+        times = [first_us + time for time in _read_times(time_size, reader.take(time_size * events))]
         columns.groups[of_group] = ColumnGroup(times, array("d", reader.take(8 * width * events)))
+        columns.last = max(columns.last, max(times, default=first_us))
     for _ in range(sealed):
         width, events, size, first, last = reader.unpack(_SEALED)
         of_block = reader.chosen(names, width)
@@ -282,14 +271,14 @@ def _read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]
     return events
 
 
-def _times_bytes(time_type: str, times: Sequence[int]) -> bytes:
-    return b"".join(map(_wide_bytes, times)) if time_type == WIDE else array(time_type, times).tobytes()
+def _times_bytes(size: int, times: Sequence[int]) -> bytes:
+    return array(_TIME_TYPES[size], times).tobytes() if size < 16 else b"".join(map(_wide_bytes, times))
 
 
-def _read_times(time_type: str, data: bytes) -> MutableSequence[int]:
-    if time_type == WIDE:
-        return [_wide(data[begin : begin + 16]) for begin in range(0, len(data), 16)]
-    return array(time_type, data)
+def _read_times(size: int, data: bytes) -> Sequence[int]:
+    if size < 16:
+        return array(_TIME_TYPES[size], data)
+    return [_wide(data[begin : begin + 16]) for begin in range(0, len(data), 16)]
 
 
 def _wide_bytes(time: int) -> bytes:
@@ -327,12 +316,7 @@ def _names(data: bytes) -> tuple[str, ...]:
 
 
 class Pane(NamedTuple):
-    """The result of a window so far.
-
-    Attributes:
-        stats: the window's statistics; empty if it is too wide.
-        too_wide: whether the window has more metrics than fit in a row.
-    """
+    """The result of a window so far."""
 
     stats: WindowStats
     too_wide: bool = False
@@ -493,10 +477,7 @@ class WindowReadings:
         if self._too_wide or self._restored is not None or self._kept.sealed:
             return None
         kept = self._kept
-        found = {
-            metrics: ([kept.base_us + time for time in times], values.tolist())
-            for metrics, (times, values) in kept.groups.items()
-        }
+        found = {metrics: (times[:], values.tolist()) for metrics, (times, values) in kept.groups.items()}
         some = [*self._bulk, *blocks(dict(sorted(self._fresh.items(), reverse=True)))]
         for metrics, times, values in map(Block.in_order, some):
             if metrics in found:
@@ -689,12 +670,7 @@ def _rows_of(values: Sequence[float], width: int) -> Iterator[tuple[float, ...]]
 
 
 def merged(shorter: Mapping[int, WindowStats], statistics: Statistics) -> Pane:
-    """Returns the result of a longer window.
-
-    Args:
-        shorter: the statistics of the shorter windows, by start in µs.
-        statistics: the rules that tell which statistics a row contains, and how many metrics fit.
-    """
+    """Returns the result of a longer window."""
     total = WindowStats()
     for start_us in sorted(shorter):
         stats = shorter[start_us]

@@ -20,7 +20,7 @@ import struct
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -72,13 +72,7 @@ class Sealed:
 
     @classmethod
     def of(cls, metrics: tuple[str, ...], times: Sequence[int], values: "NDArray[np.float64]") -> "Sealed":
-        """Packs up to :data:`MOST_EVENTS` events.
-
-        Args:
-            metrics: the metric names.
-            times: the event times in ascending order; below 2¹²⁶.
-            values: the values of all events, metric by metric.
-        """
+        """Packs up to :data:`MOST_EVENTS` events."""
         return cls(metrics, len(times), times[0], times[-1], _packed(times, values))
 
     def times(self) -> frozenset[int]:
@@ -288,11 +282,7 @@ def _check(right: bool) -> None:
         raise ValueError("a block of readings is damaged")
 
 
-_HOUR_US = 3_600_000_000
-# How times are stored: as array type codes of four bytes (enough for an hour) and eight bytes, or as a list of integers
-# that are serialized in sixteen bytes.
-SHORT, LONG, WIDE = "I", "q", "wide"
-_SHORT_END, _LONG_END = 1 << 32, 1 << 63
+_LONG_END = 1 << 63
 FEW = 4
 """Below this many events, counting them one by one and serializing them as they are is faster."""
 
@@ -306,13 +296,7 @@ def newest_first(columns: Columns) -> Columns:
 
 
 class Block(NamedTuple):
-    """Events with the same metrics.
-
-    Attributes:
-        metrics: the metric names.
-        times_us: the event times.
-        values: event by event, in the order of the names.
-    """
+    """Events with the same metrics."""
 
     metrics: tuple[str, ...]
     times_us: list[int]
@@ -352,14 +336,9 @@ def blocks(events: Mapping[int, Mapping[str, float]]) -> Iterator[Block]:
 
 
 class ColumnGroup(NamedTuple):
-    """The columns of events with the same metrics.
+    """The columns of events with the same metrics."""
 
-    Attributes:
-        times: the event times in µs after the base: an array, or a list if they are wide.
-        values: event by event, in the order of the metric names.
-    """
-
-    times: MutableSequence[int]
+    times: list[int]
     values: array  # of doubles
 
 
@@ -371,19 +350,16 @@ class ReadingColumns:
     :meth:`seal` packs large groups. A sealed block is unpacked only to look for times between its first and its last.
 
     Attributes:
-        base_us: the hour of the first event added. Times in groups are relative to it, so those of an hour are short.
         first: the smallest time in a group.
         last: the greatest time in a group.
-        time_type: the form of times in groups: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
         groups: the columns, by their sorted metric names.
         sealed: the packed blocks.
     """
 
-    __slots__ = ("_index", "base_us", "first", "groups", "last", "sealed", "time_type")
+    __slots__ = ("_index", "first", "groups", "last", "sealed")
 
     def __init__(self) -> None:
-        self.base_us = self.first = self.last = 0
-        self.time_type = SHORT
+        self.first = self.last = 0
         self.groups: dict[tuple[str, ...], ColumnGroup] = {}
         self.sealed: list[Sealed] = []
         self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, built on demand
@@ -394,12 +370,11 @@ class ReadingColumns:
 
     def known(self, times_us: Collection[int]) -> dict[int, tuple[str, ...]]:
         """Returns the metrics stored for each of the times; times without any are left out."""
-        base_us = self.base_us
         first_us, last_us = min(times_us), max(times_us)
         found: dict[int, tuple[str, ...]] = {}
-        if self._range_overlaps(first_us - base_us, last_us - base_us):
+        if self._range_overlaps(first_us, last_us):
             index = self._indexed()
-            found = {base_us + time: index[time] for time in index.keys() & [time_us - base_us for time_us in times_us]}
+            found = {time_us: index[time_us] for time_us in index.keys() & times_us}
         overlapping = [block for block in self.sealed if first_us <= block.last and last_us >= block.first]
         if overlapping:
             ordered = sorted(times_us)
@@ -417,8 +392,8 @@ class ReadingColumns:
                 if time_us in wanted:
                     found.setdefault(time_us, {}).update(readings)
         for metrics, (times, values) in self.groups.items():
-            for index, time in enumerate(times):
-                if (time_us := self.base_us + time) in wanted:
+            for index, time_us in enumerate(times):
+                if time_us in wanted:
                     of_event = values[index * len(metrics) : (index + 1) * len(metrics)]
                     found.setdefault(time_us, {}).update(zip(metrics, of_event, strict=True))
         return found
@@ -431,8 +406,8 @@ class ReadingColumns:
             of_events = chain.from_iterable(zip(*of_metrics.values(), strict=True))
             self.extend(Block(block.metrics, times_us, list(of_events)))
         for metrics, (times, values) in self.groups.items():
-            for index, time in enumerate(times):
-                for metric, value in changed.get(self.base_us + time, {}).items():
+            for index, time_us in enumerate(times):
+                for metric, value in changed.get(time_us, {}).items():
                     if metric in metrics:
                         values[index * len(metrics) + metrics.index(metric)] = value
 
@@ -443,35 +418,21 @@ class ReadingColumns:
 
     def overlaps(self, other: "ReadingColumns") -> bool:
         """Returns whether both contain the same time."""
-        base_us = other.base_us
-        if other.groups and self._may_contain(base_us + other.first, base_us + other.last):
-            for group in other.groups.values():
-                if self.known(_shifted(group.times, base_us)):
-                    return True
-        return any(self._may_contain(block.first, block.last) and self.known(block.times()) for block in other.sealed)
+        groups = other.groups.values() if self._may_contain(other.first, other.last) else ()
+        return any(self.known(group.times) for group in groups) or any(
+            self._may_contain(block.first, block.last) and self.known(block.times()) for block in other.sealed
+        )
 
     def extend(self, block: Block) -> None:
         """Adds a block. None of its readings may be stored yet."""
-        if not self.groups:
-            first_us = block.times_us[0]
-            self.base_us = first_us - first_us % _HOUR_US if first_us < _LONG_END else 0
-        base_us = self.base_us
-        times = [time_us - base_us for time_us in block.times_us]
-        self._extend_range(min(times), max(times))
         block = block.in_order()
-        self._extend(block.metrics, times, array("d", block.values))
+        self._extend(block.metrics, block.times_us, array("d", block.values))
 
     def merge(self, other: "ReadingColumns") -> None:
         """Adds all readings of ``other``, which must not overlap and stays unchanged."""
         self.sealed += other.sealed
-        if not other.groups:
-            return
-        if not self.groups:
-            self.base_us = other.base_us
-        offset = other.base_us - self.base_us
-        self._extend_range(other.first + offset, other.last + offset)
         for metrics, group in other.groups.items():
-            self._extend(metrics, _shifted(group.times, offset), group.values)
+            self._extend(metrics, *group)
 
     def seal(self, least: int) -> None:
         """Packs the groups of at least so many events."""
@@ -480,14 +441,10 @@ class ReadingColumns:
             return
         for metrics in large:
             group = self.groups.pop(metrics)
-            self.sealed += seal(metrics, _shifted(group.times, self.base_us), group.values)
+            self.sealed += seal(metrics, *group)
         self._index = None
-        if self.groups:
-            self.first = min(min(group.times) for group in self.groups.values())
-            self.last = max(max(group.times) for group in self.groups.values())
-        else:
-            self.base_us = self.first = self.last = 0
-            self.time_type = SHORT
+        self.first = min([min(group.times) for group in self.groups.values()], default=0)
+        self.last = max([max(group.times) for group in self.groups.values()], default=0)
 
     def events(self) -> Iterator[tuple[int, dict[str, float]]]:
         """Yields times in µs with their readings. A time in several groups is yielded once for each."""
@@ -495,8 +452,8 @@ class ReadingColumns:
             yield from block.by_event()
         for metrics, (times, values) in self.groups.items():
             each = iter(values)
-            for time, of_event in zip(times, zip(*[each] * len(metrics), strict=True), strict=True):
-                yield self.base_us + time, dict(zip(metrics, of_event, strict=True))
+            for time_us, of_event in zip(times, zip(*[each] * len(metrics), strict=True), strict=True):
+                yield time_us, dict(zip(metrics, of_event, strict=True))
 
     def by_metric(self) -> Iterator[tuple[str, Sequence[float]]]:
         """Yields metrics with their values. A metric in several groups is yielded once for each."""
@@ -511,8 +468,7 @@ class ReadingColumns:
         for block in self.sealed:
             yield block.series()
         for metrics, (times, values) in self.groups.items():
-            of_metrics = {metric: values[index :: len(metrics)] for index, metric in enumerate(metrics)}
-            yield _shifted(times, self.base_us), of_metrics
+            yield times, {metric: values[index :: len(metrics)] for index, metric in enumerate(metrics)}
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
         """Yields each group's newest readings: the event time in µs, the metric and the value."""
@@ -528,7 +484,7 @@ class ReadingColumns:
         return max((time_of_key(newest_of(each)) for each in keys if each), default=0)
 
     def _may_contain(self, first_us: int, last_us: int) -> bool:
-        return self._range_overlaps(first_us - self.base_us, last_us - self.base_us) or any(
+        return self._range_overlaps(first_us, last_us) or any(
             first_us <= block.last and last_us >= block.first for block in self.sealed
         )
 
@@ -536,26 +492,15 @@ class ReadingColumns:
         # Parts of a window that arrive in order of time need no other check.
         return bool(self.groups) and first <= self.last and last >= self.first
 
-    def _extend_range(self, first: int, last: int) -> None:
+    def _extend(self, metrics: tuple[str, ...], times: list[int], values: array) -> None:
+        first, last = min(times), max(times)
         self.first = min(self.first, first) if self.groups else first
         self.last = max(self.last, last) if self.groups else last
-        if self.time_type == SHORT and (self.first < 0 or self.last >= _SHORT_END):
-            self._widen(LONG)
-        if self.time_type == LONG and (self.first < -_LONG_END or self.last >= _LONG_END):
-            self._widen(WIDE)
-
-    def _widen(self, time_type: str) -> None:
-        self.time_type = time_type
-        for metrics, (times, values) in self.groups.items():
-            self.groups[metrics] = ColumnGroup(_times_column(time_type, times), values)
-
-    def _extend(self, metrics: tuple[str, ...], times: Sequence[int], values: array) -> None:
-        more = _times_column(self.time_type, times)
         group = self.groups.get(metrics)
         if group is None:
-            self.groups[metrics] = ColumnGroup(more, values[:])
+            self.groups[metrics] = ColumnGroup(times[:], values[:])
         else:
-            group.times.extend(more)
+            group.times.extend(times)
             group.values.extend(values)
         if self._index is not None:
             _add_to_index(self._index, metrics, times)
@@ -568,25 +513,16 @@ class ReadingColumns:
         return self._index
 
 
-def count_events(
-    events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
-) -> None:
-    """Counts new events and, if ``kept`` is given, keeps their readings."""
+def count_events(events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns) -> None:
+    """Counts new events and keeps their readings."""
     few = len(events) < FEW
     if few:
         for readings in events.values():
             stats.add(readings)
-    if few and kept is None:
-        return
     for block in blocks(events):
         if not few:
             stats.extend(block.by_metric(), len(block.times_us))
-        if kept is not None:
-            kept.extend(block)
-
-
-def _times_column(time_type: str, times: Iterable[int]) -> MutableSequence[int]:
-    return list(times) if time_type == WIDE else array(time_type, times)
+        kept.extend(block)
 
 
 def is_wide(time_us: int) -> bool:
@@ -621,7 +557,3 @@ def _add_to_index(index: dict[int, tuple[str, ...]], metrics: tuple[str, ...], t
     else:
         for time in times:
             index[time] = index.get(time, ()) + metrics
-
-
-def _shifted(times: Sequence[int], offset: int) -> Sequence[int]:
-    return [time + offset for time in times] if offset else times

@@ -294,7 +294,7 @@ def _check_alone(table: Mapping[str, Any], key: str, others: Iterable[str]) -> N
 def _sensors_of(table: Mapping[str, Any]) -> str | tuple[str, ...]:
     """Returns the glob of a rule, or the ids that it names."""
     if "sensors_file" in table:
-        raise ValueError("sensors_file names a file that only alerts check and alerts apply read")
+        raise ValueError("sensors_file names a file that only alerts apply reads")
     sensors = table.get("sensors", "*")
     if not isinstance(sensors, list):
         return _text(table, "sensors", "freezer-*", _GLOB, "*")

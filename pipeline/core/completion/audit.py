@@ -1,35 +1,48 @@
-"""Audits windows: computes their aggregates from raw readings and compares them with the stored aggregate rows."""
+"""Audits windows: computes their aggregates from raw readings and compares them with the stored aggregate rows.
+
+Windows may be audited and rewritten that are neither collected nor still written by a job.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import float_info
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
-from pipeline.core.rollups.rollup_differences import value_in_json
+from pipeline.core.rollups.comparison import WrongColumn, differences_in_json, stored_value, wrong_columns
 from pipeline.core.rows.aggregate_rows import (
     MEMBER,
     OF_WRITERS,
     READING_COUNT,
     aggregate_key,
     aggregate_row,
-    parse_statistic,
     values_of,
     version_us,
-    was_quantile,
 )
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.member import Member, member_fields, of_fields, parse_member
-from pipeline.core.statistics.parts import Course
-from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics, Value, WindowStats, split_qualifier
-
-_GREATEST_DOUBLE = float_info.max
+from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics, WindowStats
+from pipeline.core.windows import chains
 
 FOREIGN = "foreign raw rows"
 TOO_WIDE = "too many metrics"
+COLLECTED = "may be collected"  # the windows' raw rows
+COLLECTED_ROWS = "of windows that may be collected"  # shorter ones, of which longer windows consist
+UNSURE = "its shorter windows lack something"
+KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
+OPEN = "still open"
+
+IN_FLIGHT = timedelta(minutes=20)
+"""The time after which a row that was on its way has certainly arrived: twice as long as writers retry.
+
+Groups of a job on Dataflow fire up to a minute after the watermark, which this includes.
+"""
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class StoredRow(dict[str, bytes]):
@@ -75,6 +88,104 @@ class Extent(NamedTuple):
         return self.tier.window.count(self.start_us, self.end_us)
 
 
+class Bounds(NamedTuple):
+    """The windows of a tier that may be audited."""
+
+    raw_us: int  # the earliest start of a window that has all its raw rows
+    kept_us: int  # the earliest start of a window whose aggregate row is not collected
+    latest_us: int  # the latest end of a window
+
+
+class SkippedWindows(NamedTuple):
+    """Windows of a tier that are skipped: those that start in [``start_us``, ``end_us``)."""
+
+    tier: Tier
+    reason: str
+    start_us: int
+    end_us: int
+
+    @property
+    def windows(self) -> int:
+        """The number of windows per sensor."""
+        return self.tier.window.count(self.start_us, self.end_us)
+
+
+def bounds_of(
+    tiers: Iterable[Tier], retention: Retention, lateness: timedelta, now_us: int, present: Retention | None = None
+) -> dict[Tier, Bounds]:
+    """Returns which windows of each tier are neither partly collected nor still written by a job.
+
+    Args:
+        tiers: the tiers.
+        retention: the rows that the table certainly keeps.
+        lateness: the time after its end for which a job may write a window.
+        now_us: the current time.
+        present: the retention by the table's current policies, which decide whether a row written now would be kept;
+            None excludes all windows whose rows may be collected within a day or may have been collected before.
+    """
+    raw_us = min(retention.readings_from_us(now_us), now_us)
+    kept_us = present.aggregates_stay_from_us if present else retention.aggregates_from_us
+    return {tier: Bounds(raw_us, kept_us(tier, now_us), now_us - lateness // _MICROSECOND) for tier in tiers}
+
+
+def extents_of(
+    start_us: int, end_us: int, tiers: Sequence[Tier], bounds: Mapping[Tier, Bounds] | None
+) -> tuple[list[Extent], list[SkippedWindows]]:
+    """Returns the windows of each tier that lie entirely between two times, without those outside the bounds.
+
+    Also returns the windows that the bounds exclude. None for the bounds excludes none. A tier without a window gets
+    an empty extent.
+    """
+    extents, skipped = [], []
+    for tier in tiers:
+        first_start = tier.window.first_start
+        start, end = first_start(start_us), tier.window.start_of(end_us)
+        end = max(start, end)
+        kept, first, last = start, start, end
+        if bounds is not None:
+            kept, first = (
+                first_start(min(max(each_us, start), end)) for each_us in (bounds[tier].kept_us, bounds[tier].raw_us)
+            )
+            first = max(kept, first)
+            last = min(max(tier.window.start_of(bounds[tier].latest_us), first), end)
+        extents.append(Extent(tier, first, last))
+        of_tier = (
+            SkippedWindows(tier, KEPT_NO_LONGER, start, kept),
+            SkippedWindows(tier, COLLECTED, kept, first),
+            SkippedWindows(tier, OPEN, last, end),
+        )
+        skipped += [each for each in of_tier if each.windows]
+    return extents, skipped
+
+
+def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
+    """Returns the extents of the tiers that are audited together: in each list, the last tier contains the others.
+
+    Weeks and months do not nest, nor do days of two zones: they are audited apart. Each tier's windows are in one of
+    the lists. Each list begins with the shortest tier, from which the others are computed; in further ones without a
+    window of it.
+
+    Args:
+        extents: the extents of all tiers, shortest first.
+    """
+    none = extents[0]._replace(start_us=0, end_us=0)
+    found = [[extents[index] for index in chain] for chain in chains(tuple(each.tier.window for each in extents))]
+    return found[:1] + [[none, *chain] for chain in found[1:]]
+
+
+def lateness_of(allowed: timedelta, late_firing: timedelta) -> timedelta:
+    """Returns the time after its end for which a job may write a window from its state; zero if no job runs.
+
+    A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Then the row may
+    be in flight for as long as writers retry.
+
+    Args:
+        allowed: the job's allowed lateness; zero if no job runs.
+        late_firing: the job's late firing interval.
+    """
+    return allowed + late_firing + IN_FLIGHT if allowed else allowed
+
+
 @dataclass
 class Recomputed:
     """A window's statistics, recomputed from its raw readings.
@@ -109,22 +220,11 @@ class Recomputed:
         self.too_wide |= other.too_wide
 
 
-class WrongStatistic(NamedTuple):
-    """One statistic that is wrong."""
-
-    statistic: str  # the column's name, like sum_temperature
-    stored: Value | str | None  # None if missing; text if it is not a value that Tidetable writes, or an event
-    recomputed: Value | str | None  # None if there should be no such column
-
-
 @dataclass(frozen=True)
 class Finding:
     """A window whose aggregate row is wrong.
 
     Args:
-        tier: the window's tier.
-        sensor_id: the sensor.
-        start_us: the window's start.
         differences: the wrong statistics, in order; all of them if the row is missing or the window has no raw rows.
         cells: the correct cells; empty if the window has no raw rows.
         deletes: whether the row's other cells have to go: some are newer than these, since the row counts more or
@@ -134,7 +234,7 @@ class Finding:
     tier: Tier
     sensor_id: str
     start_us: int
-    differences: tuple[WrongStatistic, ...]
+    differences: tuple[WrongColumn, ...]
     cells: tuple[Cell, ...]
     deletes: bool = True
 
@@ -148,17 +248,12 @@ class Finding:
         """``no raw rows``, ``no aggregate row`` or ``differs``."""
         if not self.cells:
             return "no raw rows"
-        missing = self.differences[0].statistic == READING_COUNT and all(
-            each.stored is None for each in self.differences
-        )
+        missing = self.differences[0].column == READING_COUNT and all(each.stored is None for each in self.differences)
         return "no aggregate row" if missing else "differs"
 
     def record(self) -> dict[str, Any]:
         """Returns the finding as a JSON object. Infinite numbers become text, because JSON has none."""
-        differences = {
-            each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
-            for each in self.differences
-        }
+        differences = differences_in_json(self.differences, "recomputed")
         return Untouched(self.tier, self.sensor_id, self.start_us, self.problem).record() | {"differences": differences}
 
 
@@ -241,34 +336,25 @@ def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int
 
 def differences(
     recomputed: Recomputed, stored: Mapping[str, bytes], tier: Tier, start_us: int
-) -> Iterator[WrongStatistic]:
+) -> Iterator[WrongColumn]:
     """Yields what differs in a row by more than the contract allows: the event count, statistics by name, the member.
 
-    Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
-    the count. Deviations and means over time near the smallest double may differ by count · 5e-324. An infinite sum is
-    compared as the greatest double: near it, one order of addition overflows and another does not. A quantile beyond
-    the extremes, as earlier releases wrote, is compared as readers show it. The metadata of the newest event is
-    compared as far as the table's roll-ups group by it.
+    The metadata of the newest event is compared as far as the table's roll-ups group by it.
     """
-    expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
-    for name in sorted((expected.keys() | stored.keys()) - OF_WRITERS, key=_event_count_first):
-        value = _value(name, stored.get(name))
-        if name not in expected or not _agree(name, value, expected[name], recomputed, stored):
-            right = expected.get(name)
-            yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
-    newest, values = recomputed.stats.member, {name: _value(name, stored[name]) for name in OF_WRITERS & stored.keys()}
+    right = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
+    yield from wrong_columns(stored, right, recomputed.stats, recomputed.magnitudes, OF_WRITERS)
+    newest, values = (
+        recomputed.stats.member,
+        {name: stored_value(name, stored[name]) for name in OF_WRITERS & stored.keys()},
+    )
     right_member = newest and _text_of_member(newest)
     foreign = {name: value for name, value in sorted(values.items()) if isinstance(value, str)}
     for name, text in foreign.items():
-        yield WrongStatistic(name, text, right_member if name == MEMBER else None)
+        yield WrongColumn(name, text, right_member if name == MEMBER else None)
     if newest is not None and MEMBER not in foreign:
         told = parse_member(stored[MEMBER]) if MEMBER in stored else None
         if newest != of_fields(told, member_fields(newest.text)):
-            yield WrongStatistic(MEMBER, told and _text_of_member(told), right_member)
-
-
-def _event_count_first(name: str) -> tuple[bool, str]:
-    return name != READING_COUNT, name
+            yield WrongColumn(MEMBER, told and _text_of_member(told), right_member)
 
 
 def finding_of(
@@ -286,8 +372,8 @@ def finding_of(
     if recomputed is None and not stored:
         return None
     if recomputed is None:
-        values = {name: _value(name, value) for name, value in sorted(stored.items()) if name not in OF_WRITERS}
-        superfluous = tuple(WrongStatistic(name, value, None) for name, value in values.items())
+        values = {name: stored_value(name, value) for name, value in sorted(stored.items()) if name not in OF_WRITERS}
+        superfluous = tuple(WrongColumn(name, value, None) for name, value in values.items())
         return Finding(tier, sensor_id, start_us, superfluous, ())
     version = version_us(start_us, recomputed.stats.size)
     found = tuple(differences(recomputed, stored, tier, start_us))
@@ -322,49 +408,5 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed], source: Tier 
     return {start_us: each for start_us, each in found.items() if each.stats.events or each.too_wide}
 
 
-def _agree(
-    name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed, row: Mapping[str, bytes]
-) -> bool:
-    if stored == expected:
-        return True
-    if name == READING_COUNT or stored is None:
-        return False
-    if was_quantile(name, stored, expected, row):
-        return True
-    if isinstance(stored, Course) and isinstance(expected, Course):
-        if stored._replace(amount=expected.amount) != expected:
-            return False
-        stored, expected = stored.amount, expected.amount
-    if not isinstance(stored, float) or not isinstance(expected, float):
-        return False
-    statistic, metric = split_qualifier(name)
-    of_metric = recomputed.stats.metrics[metric]
-    # Σ|x| may overflow although no reading does. The greatest magnitude is never less than the mean magnitude.
-    magnitude = min(recomputed.magnitudes[metric] / of_metric.count, max(-of_metric.minimum, of_metric.maximum))
-    tolerance = statistic.tolerance(magnitude, of_metric.count, expected)
-    stored, expected = (min(max(value, -_GREATEST_DOUBLE), _GREATEST_DOUBLE) for value in (stored, expected))
-    return tolerance > 0 and abs(stored - expected) <= tolerance  # false for NaN
-
-
-def _text_of(course: Course) -> str:
-    """Returns the readings at the edges of a course: all that a person can check."""
-    edges = [course.before, course.first, course.last]
-    return "a course " + ", ".join(f"{at.value} at {format_time(at.time_us)}" for at in edges if at)
-
-
 def _text_of_member(member: Member) -> str:
     return f"{member.text} at {format_time(member.event_time_us)}"
-
-
-def _value(name: str, value: bytes | None) -> Value | str | None:
-    """Parses a stored value. Returns it as text if it is invalid, for which readers skip the row."""
-    if value is None:
-        return None
-    try:
-        return parse_statistic(name.encode(), value)
-    except ValueError:
-        return value.decode(errors="backslashreplace")
-
-
-def _in_json(value: Value | str | None) -> float | str | None:
-    return _text_of(value) if isinstance(value, Course) else value_in_json(value)

@@ -25,8 +25,6 @@ class Neighbours:
 
     Args:
         schema: the table's schema; it finds sensors.
-        retention: the table's retention.
-        read: reads the table's rows.
         lookback_us: the time before a window of which raw rows are read, with or without aggregate rows.
     """
 
@@ -142,11 +140,11 @@ class Neighbours:
             return []
         identity = self._schema.identity
         query = Query(start_us, end_us, metrics=tuple(sorted(metrics)), limit=1)
-        found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+        found = list(events_of(self._schema, self._read, sensor_id, query, leave_out))
         if found and not identity.distinguishes_by_time_only:
             time_us, _ = identity.of_record(found[0])
             query = Query(max(time_us, start_us), min(time_us + identity.grain_us, end_us), metrics=query.metrics)
-            found = list(events_of(self._schema, self._read, sensor_id, query, _leave_out))
+            found = list(events_of(self._schema, self._read, sensor_id, query, leave_out))
         return found
 
     def _before_by_rows(
@@ -197,8 +195,8 @@ class Neighbours:
             page_rows = min(8 * page_rows, _MOST_PAGE_ROWS)
 
 
-def _leave_out(_problem: ForeignRow) -> None:
-    """Skips the row."""
+def leave_out(_problem: ForeignRow) -> None:
+    """Skips a foreign row."""
 
 
 def _keep_latest(found: dict[str, At], metric: str, *readings: At | None) -> None:

@@ -48,10 +48,7 @@ class NewestAudit:
 
     Args:
         schema: the table's schema, with a family of newest readings.
-        retention: the table's retention.
-        read: reads the table's rows.
         spans: the spans of time whose raw rows were read, and which no job writes any longer.
-        now_us: the current time.
     """
 
     def __init__(

@@ -55,15 +55,11 @@ class Completion:
     """Completes the windows of one table, whose raw rows and aggregate rows it reads.
 
     Args:
-        schema: the table's schema.
-        retention: the table's retention.
-        read: reads the table's rows.
         search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
             each text that precedes the id in row keys.
         raw_until_us: the time before which windows start that may lack a row although there are raw rows.
 
     Attributes:
-        retention: the table's retention.
         raw_selections: returns what :meth:`readings` reads of a sensor between two times in µs; None if that depends on
             what the table contains.
         together: the table's rows, of which some may be in memory.
@@ -197,8 +193,6 @@ class TierCompletion(ABC, Generic[A]):
     """Completes the windows of one tier. All methods raise ForeignRow for a row that the schema does not write.
 
     Args:
-        table: the table's reader.
-        tier: the tier.
         sources: the tiers of shorter windows whose rows are read.
     """
 
@@ -320,8 +314,6 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
     """Completes windows of the shortest tier from their raw rows.
 
     Args:
-        table: the table's reader.
-        tier: the tier.
         span_us: the time in which the windows of a sensor may be read as one.
     """
 
@@ -449,8 +441,6 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
     A shorter window without an aggregate row is computed from its raw rows.
 
     Args:
-        table: the table's reader.
-        tier: the tier.
         source: the tier of the shorter windows.
         raw_until_us: the time before which windows start that may lack a row although there are raw rows.
     """

@@ -20,7 +20,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
 LATEST_US = 9_999_999_999_999_999  # 2286-11-20T17:46:39.999999Z: the most that a row key's 16 digits can express
-MAX_FUTURE_US = 3_600_000_000  # by which an event may be ahead of the clock, unless --max_future is set
+MAX_FUTURE_US = 3_600_000_000  # by which an event may be ahead of the clock, unless --max-future is set
 MAX_SENSOR_ID = 256
 MAX_NAME = 128
 MAX_READINGS = 1000
@@ -91,7 +91,7 @@ def validate(event: SensorEvent, latest_us: int, *, metadata_alone: bool = False
 
     Args:
         event: the event as decoded.
-        latest_us: the latest event time allowed, inclusive: now + ``--max_future``.
+        latest_us: the latest event time allowed, inclusive: now + ``--max-future``.
         metadata_alone: whether an event may have metadata and no readings.
 
     Raises:

@@ -23,7 +23,7 @@ class Reason(StrEnum):
     EVENT_TIME_TOO_EARLY = "EVENT_TIME_TOO_EARLY"
     """event_time is before 2000-01-01T00:00:00Z."""
     EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
-    """event_time is later than now + --max_future."""
+    """event_time is later than now + --max-future."""
     NO_READINGS = "NO_READINGS"
     """The event has no readings, and no metadata that the table keeps alone."""
     TOO_MANY_READINGS = "TOO_MANY_READINGS"
@@ -63,11 +63,11 @@ class Reason(StrEnum):
     UNKNOWN_REVISION = "UNKNOWN_REVISION"
     """The message's schema revision does not exist, or does not fit its mapping."""
     UNKNOWN_FIELDS = "UNKNOWN_FIELDS"
-    """The message has fields that SensorEvent does not have, and --unknown_fields=refuse is set."""
+    """The message has fields that SensorEvent does not have, and --unknown-fields=refuse is set."""
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
-    """The function of --message_decoder refused the message."""
+    """The function of --message-decoder refused the message."""
     DECODER_FAILED = "DECODER_FAILED"
-    """The function of --message_decoder raised another exception, or yielded something other than SensorEvents."""
+    """The function of --message-decoder raised another exception, or yielded something other than SensorEvents."""
 
 
 class BadData(Exception):
@@ -79,5 +79,5 @@ class BadData(Exception):
         self.detail = detail
 
 
-class RefusedMessage(Exception):
+class RefusedMessageError(Exception):
     """Raised by a decoder function for a message that it cannot read. ``str()`` becomes the dead letter's detail."""

@@ -3,7 +3,7 @@
 Panes fire at the watermark, and at times of the clock in between. The rules also limit what a firing commits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -55,12 +55,7 @@ class CommitLimits:
         return self.bytes // 10
 
     def closing(self, sizes: Mapping[int, int], others_bytes: int) -> list[int]:
-        """Returns the starts of the windows that have to close, in order.
-
-        Args:
-            sizes: the bytes of windows that may close, and of their waiting readings, by start in µs.
-            others_bytes: the bytes of all others.
-        """
+        """Returns the starts of the windows that have to close, in order."""
         closing, size = list[int](), sum(sizes.values()) + others_bytes
         for start_us in sorted(sizes):
             if size <= self.state_bytes:
@@ -76,6 +71,7 @@ NEVER_US = (1 << 63) - 1
 IN_FLIGHT_US = 20 * 60 * 1_000_000
 """The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
 
+_MANY = 48  # windows of the shortest tier, of which a longer window waits for several
 _FOLLOW_EVERY = 12  # early panes: each pane of a longer window reads what it counts
 _FOLLOW_MOST = 12  # times in a window of the shortest tier, however many early panes it has
 _FOLLOW_LEAST = 4  # times in a longer window that waits
@@ -87,20 +83,6 @@ MOST_SPREAD_US = 60_000_000
 
 END_US = 9_223_371_950_454_774_000
 """The last watermark: the end of Beam's global window, in whole milliseconds."""
-
-
-def follow_every_us(window: Window, early_us: int, waiting: Window | None = None) -> int:
-    """Returns the time in µs after which longer windows follow windows in progress again.
-
-    Args:
-        window: the window of the shortest tier.
-        early_us: the time from a window's first new readings to an early pane in µs.
-        waiting: the shortest longer window that waits; see :class:`FiringRules`.
-    """
-    every_us = _FOLLOW_EVERY * early_us
-    if waiting is not None:
-        every_us = min(every_us, waiting.length_us // _FOLLOW_LEAST)
-    return max(every_us, window.length_us // _FOLLOW_MOST)
 
 
 @dataclass(frozen=True)
@@ -116,8 +98,6 @@ class FiringRules:
         spread_us: the time over which groups fire on-time and last panes: a group's watermark is that of the job less
             the group's share of this time. Zero if all groups fire in the moment in which the watermark passes an end.
         commit: the limits of what a firing commits; None for a runner without any.
-        waiting: the shortest longer window that has many of the shortest windows. Such windows do not follow each of
-            these that is over, but wait for the group's next time. None if there is none.
     """
 
     window: Window
@@ -127,7 +107,6 @@ class FiringRules:
     phases: int | None = None
     spread_us: int = 0
     commit: CommitLimits | None = None
-    waiting: Window | None = None
 
     def next_us(self, group: int, now_us: int, every_us: int) -> int:
         """Returns the next of a group's times after now, which are so far apart."""
@@ -147,35 +126,8 @@ def _share_of(phase: int, time_us: int) -> int:
     return (phase * _GOLDEN % (1 << 32)) * time_us >> 32
 
 
-_MANY = 48  # windows of the shortest tier
-
-
-def waiting(tiers: Sequence[Tier]) -> tuple[bool, ...]:
-    """Returns for each tier whether its windows are computed from so many of the shortest that they wait for several.
-
-    Args:
-        tiers: the table's tiers, shortest first.
-    """
-    shortest = tiers[0].window
-    return tuple(
-        not source and shortest.count(start_us := tier.window.first_start(0), tier.window.end_of(start_us)) > _MANY
-        for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True)
-    )
-
-
-def first_waiting(tiers: Sequence[Tier]) -> Window | None:
-    """Returns the window of the first tier that waits; None if none does."""
-    return next((tier.window for tier, waits in zip(tiers, waiting(tiers), strict=True) if waits), None)
-
-
 class RollupRules(NamedTuple):
-    """The rules by which panes contribute to roll-ups.
-
-    Attributes:
-        tiers: the table's tiers, shortest first.
-        shards: the number of shards of sensors.
-        of_tier: the contributions of each tier; None for a tier without roll-ups.
-    """
+    """The rules by which panes contribute to roll-ups."""
 
     tiers: tuple[Tier, ...]
     shards: int
@@ -218,8 +170,19 @@ class Aggregation:
 
     @cached_property
     def waits(self) -> tuple[bool, ...]:
-        """Whether the windows of each tier wait for several of the shortest; see :func:`waiting`."""
-        return waiting(self.tiers)
+        """Whether the windows of each tier are computed from so many of the shortest that they wait for several."""
+        shortest = self.tiers[0].window
+        return tuple(
+            not source and shortest.count(start_us := tier.window.first_start(0), tier.window.end_of(start_us)) > _MANY
+            for tier, source in zip(self.tiers, self.sources, strict=True)
+        )
+
+    @cached_property
+    def follow_every_us(self) -> int:
+        """The time in µs after which longer windows follow windows in progress again."""
+        length_us, every_us = self.firing.window.length_us, _FOLLOW_EVERY * self.firing.early_us
+        waiting = [tier.window.length_us for tier, waits in zip(self.tiers, self.waits, strict=True) if waits]
+        return max(min([every_us, *(each // _FOLLOW_LEAST for each in waiting[:1])]), length_us // _FOLLOW_MOST)
 
     @property
     def tells_ends(self) -> bool:

@@ -31,7 +31,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -55,7 +55,7 @@ from pipeline.core.rollups.due import MOST_BYTES, Due, RowsThenDue, due_bytes, w
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rollup_rows import members_key, versioned_row
-from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.rows.rows import EncodedRows, some_at_a_time
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.parts import At, carried
@@ -233,14 +233,7 @@ class GroupFiring:
         sensor_ids: Sequence[str],
         received: Mapping[str, Sequence[Readings]] | None = None,
     ) -> None:
-        """Adds windows of sensors, which continue from the table if it may store them. Woken ones get what it stores.
-
-        Args:
-            start_us: the windows' start.
-            window: the sensors' windows with that start.
-            sensor_ids: the sensors.
-            received: the readings that come, by sensor.
-        """
+        """Adds windows, which continue from the table if it may store them. Woken ones get what it stores."""
         stored = not window.late and self._is_read(start_us, received or {})
         restored = self._restored(start_us, sensor_ids, received) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
@@ -508,12 +501,7 @@ class _CarryIn:
                 entry.dirty = entry.moved = True
 
     def into(self, start_us: int, found: Mapping[str, WindowStats]) -> None:
-        """Adds the last readings before a window to its statistics.
-
-        Args:
-            start_us: the window's start.
-            found: the window's statistics by sensor.
-        """
+        """Adds the last readings before a window to its statistics."""
         entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
         missing: dict[str, list[str]] = {}
         for sensor_id, stats in found.items():
@@ -531,11 +519,7 @@ class _CarryIn:
     def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
         """Makes the windows after a window that fires look again what is before them.
 
-        Returns sensor and start of those that only the table has.
-
-        Args:
-            start_us: the window's start.
-            found: the window's statistics by sensor.
+        Returns the sensors and starts of windows that only the table has.
         """
         end_us, carries_to = self._tier.window.end_of(start_us), self._tier.statistics.carries_to
         beyond_state = self._windows[start_us].late or self._firing.may_be_stored(end_us)
@@ -623,9 +607,6 @@ class _Behind:
 class PaneContributions:
     """The contributions of a firing.
 
-    Args:
-        rules: the rules.
-
     Attributes:
         size_bytes: their bytes so far.
     """
@@ -651,11 +632,11 @@ class PaneContributions:
         rows, due, size = EncodedRows(), defaultdict[int, Due](dict), 0
         for (tier, start_us, shard), contributions in self._found.items():
             key = members_key(self._rules.tiers[tier].window, shard, start_us)
-            for some in _some_at_a_time(contributions):
-                row = versioned_row(key, start_us, [(sensor, each.cell) for sensor, each in some.items()])
+            for some in some_at_a_time(contributions.items(), _value_bytes, MOST_BYTES, _MOST_MEMBERS):
+                row = versioned_row(key, start_us, [(sensor, each.cell) for sensor, each in some])
                 rows.append(row)
                 texts = due[shard].setdefault((tier, start_us), {})
-                texts.update(dict.fromkeys([text for each in some.values() for text in each.texts]))
+                texts.update(dict.fromkeys([text for _, each in some for text in each.texts]))
                 size += len(row.mutations)
                 if size >= MOST_BYTES:
                     yield _encoded(rows, due)
@@ -664,19 +645,8 @@ class PaneContributions:
             yield _encoded(rows, due)
 
 
-def _some_at_a_time(contributions: Mapping[bytes, Contribution]) -> Iterator[dict[bytes, Contribution]]:
-    """Yields as many contributions as are written at once."""
-    items = iter(contributions.items())
-    while some := dict(islice(items, _MOST_MEMBERS)):
-        size, part = 0, dict[bytes, Contribution]()
-        for sensor, each in some.items():
-            part[sensor] = each
-            size += len(each.cell.value)
-            if size >= MOST_BYTES:
-                yield part
-                size, part = 0, {}
-        if part:
-            yield part
+def _value_bytes(item: tuple[bytes, Contribution]) -> int:
+    return len(item[1].cell.value)
 
 
 def _encoded(rows: EncodedRows, due: Mapping[int, Mapping[tuple[int, int], Iterable[bytes]]]) -> bytes:

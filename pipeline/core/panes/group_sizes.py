@@ -125,7 +125,7 @@ def _readings_bytes(events: float, metrics: int, per_firing: float) -> float:
     loose = events % (per_firing * math.ceil(SEAL_AT / per_firing))
     packed = (events - loose) * (0.95 + 0.77 * metrics)
     plain = 78 + 69 * metrics + packed + loose * (4 + 8 * metrics)
-    compressed = 16 + 32 * metrics + packed + loose * (4.1 + 2.8 * metrics)
+    compressed = 12 + 32 * metrics + packed + loose * (4.1 + 2.8 * metrics)
     return compressed if plain < PACKED_BYTES else plain
 
 

@@ -17,19 +17,18 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   index of the tier; 1 if the entries are compressed; start in µs; size of the sensors' ids; the ids,
             separated by line feeds, by zlib; their entries, by zlib if they are compressed
-    entry   flags, 1 for dirty, 2 for moved, 4 for held, 8 for readings before, 16 for ahead; number of events and
-            readings in the last pane (-1: none); size of the accumulator; the accumulator; if it has readings before,
-            their number and these
-    before  size of the metric's name; 1 if there is a reading before the window, otherwise 0; the name; time in µs and
-            value of the reading
+    entry   flags, 1 for dirty, 2 for moved, 4 for held, 16 for ahead; number of events and readings in the last pane
+            (-1: none); sizes of the accumulator and of the readings before; the accumulator; the readings before, if
+            any, as JSON: time in µs and value by metric, null for a metric without one
 
 Any release can read a chunk without its entries: they are a cache, and the table has what they contain.
 """
 
+import json
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from zlib import compress, decompress
@@ -43,7 +42,6 @@ from pipeline.core.panes.firing import (
     Aggregation,
     CommitLimits,
     FiringRules,
-    follow_every_us,
 )
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 from pipeline.core.schema.table_schema import Tier
@@ -97,29 +95,21 @@ class SensorWindow:
 
 @dataclass(slots=True)
 class StartWindows:
-    """The sensors' windows with the same start.
-
-    Attributes:
-        late: whether they are closed: they are computed from the table.
-        entries: the sensors' windows by sensor id.
-    """
+    """The sensors' windows with the same start."""
 
     late: bool = False
     entries: dict[str, SensorWindow] = field(default_factory=dict)
 
 
-VERSION = 6
+VERSION = 7
 
 _HEADER = struct.Struct("<BBqI")
-_ENTRY = struct.Struct("<BqI")
-_COUNT = struct.Struct("<I")
-_BEFORE = struct.Struct("<BB")
-_AT = struct.Struct("<qd")
+_ENTRY = struct.Struct("<BqII")
 _CHUNK_BYTES = 4 << 20
 _FEW_BYTES = 300  # which are not worth compressing
 PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
-_DIRTY, _MOVED, _HELD, _HAS_BEFORE, _AHEAD = 1, 2, 4, 8, 16
+_DIRTY, _MOVED, _HELD, _AHEAD = 1, 2, 4, 16
 
 
 class GroupWindows:
@@ -157,12 +147,7 @@ class GroupWindows:
         return self._ends[tier](start_us) <= time_us
 
     def make_late(self, over_us: int, is_certain: Callable[[int], bool]) -> None:
-        """Makes open windows of the shortest tier late that end by ``over_us``: they are computed from the table.
-
-        Args:
-            over_us: the time.
-            is_certain: whether the table certainly has all of a window, by its start in µs.
-        """
+        """Makes open windows of the shortest tier late that end by ``over_us``: they are computed from the table."""
         for start_us, window in self.of_tier[0].items():
             if not window.late and self.ends_by(0, start_us, over_us) and is_certain(start_us):
                 window.late = True
@@ -252,10 +237,9 @@ class GroupWindows:
 def _entry_parts(entry: SensorWindow) -> list[bytes]:
     if entry.value is not None:
         entry.data = entry.value.to_bytes()
-    before = _before_bytes(entry.before) if entry.before else b""
+    before = json.dumps(entry.before, separators=(",", ":")).encode() if entry.before else b""
     flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _AHEAD * entry.ahead
-    flags |= _HAS_BEFORE * bool(before)
-    return [_ENTRY.pack(flags, entry.written, len(entry.data)), entry.data, before]
+    return [_ENTRY.pack(flags, entry.written, len(entry.data), len(before)), entry.data, before]
 
 
 def window_of(chunk: bytes) -> tuple[int, int]:
@@ -277,40 +261,16 @@ def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow]]:
     if compressed:
         body = decompress(body)
     for sensor_id in sensors_of(chunk):
-        flags, written, size = _ENTRY.unpack_from(body, end)
+        flags, written, size, before_size = _ENTRY.unpack_from(body, end)
         data = end + _ENTRY.size
-        end = data + size
-        entry = SensorWindow(body[data:end], None, bool(flags & _DIRTY), written)
+        before, end = data + size, data + size + before_size
+        entry = SensorWindow(body[data:before], None, bool(flags & _DIRTY), written)
         entry.moved, entry.held, entry.ahead = bool(flags & _MOVED), bool(flags & _HELD), bool(flags & _AHEAD)
-        if flags & _HAS_BEFORE:
-            end = _read_before(body, end, entry.before)
+        if before_size:
+            entry.before = {metric: at and At(*at) for metric, at in json.loads(body[before:end]).items()}
         yield sensor_id, entry
     if end != len(body):
         raise ValueError("the windows are cut off")
-
-
-def _before_bytes(before: Mapping[str, At | None]) -> bytes:
-    parts = [_COUNT.pack(len(before))]
-    for metric, at in before.items():
-        name = metric.encode()
-        parts += (_BEFORE.pack(len(name), at is not None), name, b"" if at is None else _AT.pack(*at))
-    return b"".join(parts)
-
-
-def _read_before(chunk: bytes, position: int, before: dict[str, At | None]) -> int:
-    """Reads what is before a window. Returns the position after it."""
-    (count,) = _COUNT.unpack_from(chunk, position)
-    position += _COUNT.size
-    for _ in range(count):
-        size, known = _BEFORE.unpack_from(chunk, position)
-        name = position + _BEFORE.size
-        position = name + size
-        metric = chunk[name:position].decode()
-        before[metric] = None
-        if known:
-            before[metric] = At(*_AT.unpack_from(chunk, position))
-            position += _AT.size
-    return position
 
 
 _SOON_US = 1_000_000
@@ -404,12 +364,7 @@ class Schedule:
         return self._arm(min([watermark_us, *watermarks_us]), clock_us)
 
     def _arm(self, watermark_us: int, clock_us: int) -> Timers:
-        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early.
-
-        Args:
-            watermark_us: the group's watermark.
-            clock_us: the time of the clock.
-        """
+        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early."""
         watermark_us += self.rules.lag_us(self.group) if watermark_us < END_US else 0
         watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
         sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
@@ -436,9 +391,8 @@ class Schedule:
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
-    def follow(self, now_us: int) -> None:
+    def follow(self, now_us: int, every_us: int) -> None:
         """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
-        every_us = follow_every_us(self.rules.window, self.rules.early_us, self.rules.waiting)
         self.follow_us = self.rules.next_us(self.group, now_us, every_us)
 
     def done(self, starts_us: Iterable[int]) -> None:
@@ -471,28 +425,18 @@ class Schedule:
         return _VERSIONS + array("q", [*known, *timers, *rest]).tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule | None":
-        """Parses what :meth:`to_bytes` wrote; None if another release wrote the state, or some of it."""
+    def from_bytes(cls, data: bytes, rules: FiringRules, group: int = 0) -> tuple["Schedule", bool]:
+        """Parses what :meth:`to_bytes` wrote. Returns whether this release wrote all of the state.
+
+        If another did, the schedule has only the numbers that any release can read, and timers may be set.
+        """
+        passed_us, closed_us, firings, *rest = array("q", data[len(_VERSIONS) :])
+        schedule = cls(rules, group, passed_us, closed_us, firings=firings)
         if data[: len(_VERSIONS)] != _VERSIONS:
-            return None
-        known, rest = _numbers(data)
-        watermark_us, clock_us, follow_us, lags, open_us, *pairs = rest
-        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        passed_us, closed_us, firings = known
-        times_us = passed_us, closed_us, watermark_us, clock_us
-        return cls(rules, group, *times_us, firings, follow_us, bool(lags), open_us, due_us)
-
-    @classmethod
-    def of_another_release(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule":
-        """Returns what another release's schedule tells. Timers may be set that it does not know."""
-        (passed_us, closed_us, firings), _ = _numbers(data)
-        return cls(rules, group, passed_us, closed_us, firings=firings)
-
-
-def _numbers(data: bytes) -> tuple[list[int], list[int]]:
-    """Returns the numbers of a schedule that any release can read, and the others."""
-    numbers = array("q", data[len(_VERSIONS) :])
-    return list(numbers[:3]), list(numbers[3:])
+            return schedule, False
+        schedule.watermark_us, schedule.clock_us, schedule.follow_us, lags, schedule.open_watermark_us, *pairs = rest
+        schedule.lags, schedule.due_us = bool(lags), dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return schedule, True
 
 
 def _up_to_ms(time_us: int) -> int:
@@ -544,10 +488,9 @@ def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_
     rules = aggregation.firing
     if data is None:
         return Schedule(rules, group)
-    known = Schedule.from_bytes(data, rules, group)
-    if known is not None:
-        return known
-    schedule = Schedule.of_another_release(data, rules, group)
+    schedule, is_ours = Schedule.from_bytes(data, rules, group)
+    if is_ours:
+        return schedule
     longer = GroupWindows(aggregation.tiers, rules.lateness_us)
     for chunk in bags.open.read():
         (tier, start_us), sensor_ids = window_of(chunk), sensors_of(chunk)
@@ -645,11 +588,7 @@ class GroupState:
                 self._outgrown[start_us].update(sensor_id for sensor_id, *_ in read_group_values(part))
 
     def write(self, left: Leftovers) -> Timers:
-        """Writes the windows back, and notes in the schedule when they have to be read next. Returns the timers to set.
-
-        Args:
-            left: the readings and windows that the firing leaves to the next one.
-        """
+        """Writes the windows back, and schedules when they are read next. Returns the timers to set."""
         schedule, bags, has_results = self.schedule, self._bags, self.aggregation.results is not None
         schedule.done(self._due)
         # A drain fires its last timer of the watermark again: it does not wait for one of the clock.
@@ -670,7 +609,7 @@ class GroupState:
             _replace(bags.open, self.windows.chunks())
             schedule.open_watermark_us, schedule.lags = next_us, self.windows.lags
             if self.follows:
-                schedule.follow(self.now_us)
+                schedule.follow(self.now_us, self.aggregation.follow_every_us)
         else:  # a firing of late readings has longer windows alone, which may be in the bag already
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)

@@ -32,7 +32,7 @@ from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row, read_rows, rows_bytes, rows_size
-from pipeline.core.schema.identity import BY_TIME, Identity
+from pipeline.core.schema.layouts import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import Member, contradict, later, member_text
@@ -361,12 +361,7 @@ Kind = tuple[Window, Identity, int, tuple[str, ...]]
 
 
 class RawRows(NamedTuple):
-    """Rows of events, and of newest readings, which are written together.
-
-    Attributes:
-        rows: the rows.
-        readings: all readings of these events; empty for a table without aggregates.
-    """
+    """Rows of events, and of newest readings, which are written together."""
 
     rows: EncodedRows
     readings: list[GroupReadings]
@@ -407,13 +402,7 @@ def kind_of(schema: TableSchema) -> Kind | None:
 
 
 class Unconfirmed:
-    """The raw rows of a bundle that the server has yet to confirm.
-
-    Args:
-        schema: the table's schema.
-        kind: the kind of the gathered readings; None for a table without aggregates.
-        cells_of: decodes a row.
-    """
+    """The raw rows of a bundle that the server has yet to confirm."""
 
     def __init__(self, schema: TableSchema, kind: Kind | None, cells_of: Callable[[EncodedRow], Row]) -> None:
         self._schema = schema

@@ -284,11 +284,7 @@ class Look(NamedTuple):
         return Look(now_us, min(self.began_us, now_us) - _AGAIN_US, self.whole_us)
 
     def selection(self, tier: Tier) -> RowSelection:
-        """Returns the rows of the list that are left to read.
-
-        Args:
-            tier: the table's shortest tier.
-        """
+        """Returns the rows of the list that are left to read."""
         start, end = work_range(tier.window)
         columns = listing(BACKFILLED, max(0, self.from_us)), _PAST_BACKFILLED
         keys = KeyRange(self.after.encode() + b"\x00" if self.after else start, end)
@@ -305,14 +301,7 @@ class Look(NamedTuple):
 
 
 def listed_windows(rows: Iterable[Row], tier: Tier, certain_us: int) -> Windows:
-    """Returns the windows of rows of the list.
-
-    Args:
-        rows: the rows.
-        tier: the table's shortest tier.
-        certain_us: the start of the first window of which the table certainly has all raw rows: earlier ones wait for a
-            repair.
-    """
+    """Returns the windows of rows of the list. Those before ``certain_us`` wait for a repair: raw rows may be gone."""
     found: dict[int, list[str]] = defaultdict(list)
     for row in rows:
         with suppress(ValueError):  # another program's row

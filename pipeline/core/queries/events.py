@@ -25,8 +25,7 @@ from pipeline.core.queries.reads import (
 )
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
-from pipeline.core.schema.key_space import KeyBindings, Scan
-from pipeline.core.schema.key_template import RawKey
+from pipeline.core.schema.key_template import KeyBindings, RawKey, Scan
 from pipeline.core.schema.key_tokens import (
     HOUR_US,
     MetadataToken,
@@ -80,7 +79,7 @@ def events_of(
     """
     known = KeyBindings(sensor_id, None, query.metadata)
     _check_metadata(query.metadata)
-    if missing := schema.keys.missing_metadata(known):
+    if missing := schema.key.missing_metadata(known):
         raise ValueError(
             f"this table finds a sensor by its metadata: pass {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
@@ -91,12 +90,12 @@ def events_of(
 def selections_of(schema: TableSchema, sensor_id: str, query: Query) -> list[RowSelection] | None:
     """Returns what :func:`events_of` reads; None if that depends on what the table contains."""
     known = KeyBindings(sensor_id, None, query.metadata, query.metrics or ())
-    if schema.keys.first_unknown(known) is not None or _seeks(schema, query):
+    if schema.key.first_unknown(known) is not None or _seeks(schema, query):
         return None
     cells = selection_of(schema, query)
     if _is_empty(cells):
         return []
-    return list(_selections(schema, schema.keys.scan(known, query.start_us, query.end_us), cells, query, known))
+    return list(_selections(schema, schema.key.scan(known, query.start_us, query.end_us), cells, query, known))
 
 
 def events_of_prefix(
@@ -112,14 +111,14 @@ def events_of_prefix(
         raise ValueError(f"{sensor_prefix!r}: a sensor id contains no '#'")
     key, known = schema.key, KeyBindings(None, None, query.metadata)
     _check_before_sensor(schema, query.metadata)
-    unknown = schema.keys.first_unknown(known)
+    unknown = schema.key.first_unknown(known)
     if not key.supports_prefix_scan or not isinstance(unknown, SensorToken):
         raise ValueError(
             f"keys of {key} do not keep these sensors together"
             + (f": {unknown.text} comes first" if unknown and not isinstance(unknown, SensorToken) else "")
             + "; list the sensors and read each of them"
         )
-    ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
+    ranges = [prefix_range(schema.key.prefix(known, sensor_prefix))]
     return _project(
         islice(_QueriedTable(schema, read, on_foreign).events_of_keys(ranges, known, query), query.limit), query
     )
@@ -169,8 +168,8 @@ def sensors_of(
     """
     _check_before_sensor(schema, metadata)
     known = KeyBindings(None, None, metadata)
-    by_sensor = isinstance(schema.keys.first_unknown(known), SensorToken)
-    start = after_prefix(schema.keys.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
+    by_sensor = isinstance(schema.key.first_unknown(known), SensorToken)
+    start = after_prefix(schema.key.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
     keys = _QueriedTable(schema, read, on_foreign).first_keys(known, SensorToken, sensor_prefix, start)
     of_prefix = (
         raw_key.sensor_id
@@ -197,7 +196,7 @@ class _QueriedTable:
             selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
         known = replace(known, metrics=query.metrics or ())
         reverse = not self.schema.key.newest_first
-        scan = Scan(ranges[::-1] if reverse else ranges, reverse, self.schema.keys.pattern_of(known))
+        scan = Scan(ranges[::-1] if reverse else ranges, reverse, self.schema.key.pattern_of(known))
         return self.records(scan, selection, query, known)
 
     def events_of_span(self, query: Query) -> Iterator[RawRecord]:
@@ -205,9 +204,9 @@ class _QueriedTable:
         selection = selection_of(self.schema, query)
         if _is_empty(selection):
             return
-        keys, first, matches = self.schema.keys, self.schema.key.times[0], _matcher(query)
-        everywhere = keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
-        for key_range in raw_keys() if everywhere else [keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]:
+        key, first, matches = self.schema.key, self.schema.key.times[0], _matcher(query)
+        everywhere = key.first_unknown(KeyBindings()) is not None  # metadata comes before the time
+        for key_range in raw_keys() if everywhere else [key.coarse_range(KeyBindings(), query.start_us, query.end_us)]:
             parsed = self.parsed(RowSelection(key_range, selection, reverse=not first.newest_first))
             # The parts of an event share the first time in their keys, but need not be next to each other.
             for _, same in groupby(parsed, key=lambda pair: first.floor(pair[0].time_us)):
@@ -232,7 +231,7 @@ class _QueriedTable:
 
     def by_metric(self, known: KeyBindings, query: Query) -> Iterator[KeyBindings]:
         """Yields the bindings; once for each metric if rows must be found metric by metric."""
-        if not isinstance(self.schema.keys.first_unknown(known), MetricToken):
+        if not isinstance(self.schema.key.first_unknown(known), MetricToken):
             yield replace(known, metrics=query.metrics or ())
         elif query.metrics is not None:
             yield from (replace(known, metric=metric) for metric in query.metrics)
@@ -242,27 +241,27 @@ class _QueriedTable:
 
     def scan(self, known: KeyBindings, query: Query) -> Scan:
         """Returns the scan of a query. If it spans many coarse times, the scan seeks those with rows."""
-        key, keys, start_us, end_us = self.schema.key, self.schema.keys, query.start_us, query.end_us
+        key, start_us, end_us = self.schema.key, query.start_us, query.end_us
         coarse = key.coarse_time
         if coarse is None or not _seeks(self.schema, query):
-            return keys.scan(known, start_us, end_us)
+            return key.scan(known, start_us, end_us)
 
         def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
             return key.prefix_through(TimeToken, last)
 
         def ranges() -> Iterator[KeyRange]:
-            coarse_range = keys.coarse_range(known, start_us, end_us)
+            coarse_range = key.coarse_range(known, start_us, end_us)
             for last, _ in skip_scan(self.read, coarse_range, key.parse_key, prefix_of, self.on_foreign, reverse=True):
                 first_us = coarse.parse(prefix_of(last)[-len(coarse.render(0)) :].decode())
-                yield from keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
+                yield from key.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
 
-        return keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
+        return key.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
 
     def first_keys(
         self, known: KeyBindings, kind: type[Token], sensor_prefix: str = "", start: bytes = b""
     ) -> Iterator[RawKey]:
         """Returns the first key, from ``start``, of each prefix that ends with such a token: a seek for each."""
-        key, key_range = self.schema.key, prefix_range(self.schema.keys.prefix(known, sensor_prefix))
+        key, key_range = self.schema.key, prefix_range(self.schema.key.prefix(known, sensor_prefix))
         key_range = key_range._replace(start=max(start, key_range.start))
         found = skip_scan(
             self.read, key_range, key.parse_key, lambda first, _: key.prefix_through(kind, first), self.on_foreign
@@ -271,7 +270,7 @@ class _QueriedTable:
 
     def records(self, scan: Scan, selection: CellSelection, query: Query, known: KeyBindings) -> Iterator[RawRecord]:
         """Yields the events of a scan, each sensor's newest first."""
-        merges_rows, matches = self.schema.keys.shares_times(known), _matcher(query)
+        merges_rows, matches = self.schema.key.shares_times(known), _matcher(query)
         for parsed in map(self.parsed, _selections(self.schema, scan, selection, query, known)):
             for events in _events_of_times(self.schema, parsed) if merges_rows else _events_of_rows(parsed):
                 yield from filter(matches, events)
@@ -360,7 +359,7 @@ def _page_rows(schema: TableSchema, query: Query, known: KeyBindings) -> int | N
     if query.limit is not None:
         rows_per_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
         # One more, to see that the last event is complete.
-        sizes.append(query.limit * rows_per_event + schema.keys.shares_times(known))
+        sizes.append(query.limit * rows_per_event + schema.key.shares_times(known))
     return min(sizes, default=None)
 
 
@@ -597,10 +596,6 @@ class SensorLocator:
 
     It may have several values: a sensor may have moved. Results are cached, so later rows may be missed.
     Rows whose keys the schema does not write are skipped.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
     """
 
     def __init__(self, schema: TableSchema, read: ReadRows) -> None:
@@ -619,11 +614,11 @@ class SensorLocator:
         return [dict(metadata) for metadata in found]
 
     def _complete(self, known: KeyBindings) -> Iterator[KeyBindings]:
-        if not self._schema.keys.missing_metadata(known):
+        if not self._schema.key.missing_metadata(known):
             yield known
             return
-        token = self._schema.keys.first_unknown(known)
-        prefix = self._schema.keys.prefix(known)
+        token = self._schema.key.first_unknown(known)
+        prefix = self._schema.key.prefix(known)
         match token:
             case MetadataToken(name=name):
                 for text in self._texts(prefix, lambda key: key.metadata[name]):

@@ -23,7 +23,7 @@ from pipeline.core.rows.newest_row import (
 )
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.parts import At
@@ -114,14 +114,6 @@ def silent_sensors(
     """Yields the sensors that have sent nothing since a time, by a scan of their rows of newest readings.
 
     The server sends rows of silent sensors alone, and no values: a row whose values are foreign counts.
-
-    Args:
-        family: see :func:`newest_rows`, like all but the next.
-        read: see above.
-        keys: see above.
-        metrics: see above.
-        silent_since_us: the time since which a sensor has sent nothing.
-        on_foreign: see above.
     """
     cells = _cells(family, metrics, silent_since_us)._replace(times_only=True)
     for row in read(RowSelection(keys, cells)):
@@ -169,7 +161,7 @@ def check_silence(silent_for: timedelta, behind: timedelta) -> None:
     """Raises ValueError if rows of newest readings may be behind by more than the time of silence."""
     if silent_for < behind:
         raise ValueError(
-            f"newest readings may be {format_duration(behind)} behind, by the --newest_every of the table's job: ask "
+            f"newest readings may be {format_duration(behind)} behind, by the --newest-every of the table's job: ask "
             f"for sensors that are silent for {format_duration(behind)} or longer"
         )
 
@@ -198,17 +190,9 @@ def newest_events(
 
     Costs a read for each sensor; in a table whose keys have metadata that locates sensors, a seek as well for each
     sensor and place: a sensor may have moved.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
-        sensors: the sensors, in the order of the answer.
-        latest: looks up newest events.
-        limit: the number of sensors that the caller will take, if known.
-        on_foreign: receives rows that the schema does not write.
     """
     located: dict[tuple[tuple[str, str], ...], set[str]] = {}
-    if schema.keys.missing_metadata(KeyBindings()):
+    if schema.key.missing_metadata(KeyBindings()):
         for place in places(schema, read, on_foreign):
             located.setdefault(tuple(place.metadata.items()), set()).add(str(place.sensor_id))
     while some := list(islice(sensors, min(limit or _AT_A_TIME, _AT_A_TIME))):

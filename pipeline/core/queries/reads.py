@@ -138,43 +138,29 @@ def raw_keys() -> list[KeyRange]:
     return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
 
 
-def seek(
-    read: ReadRows,
-    key_range: KeyRange,
-    parse: Callable[[bytes], _T],
-    on_foreign: OnForeign,
-    *,
-    skip: Collection[bytes] = _RESERVED,
-    reverse: bool = False,
+def _last_key(
+    read: ReadRows, key_range: KeyRange, parse: Callable[[bytes], _T], on_foreign: OnForeign, skip: Collection[bytes]
 ) -> tuple[bytes, _T] | None:
-    """Returns the first key of the range that can be parsed, and its parsed form; None if the range has none.
+    """Returns the last key of the range that can be parsed, and its parsed form; None if the range has none.
 
-    Costs one seek, and one more for each reserved prefix that it skips. Foreign rows before the key are read in pages
+    Costs one seek, and one more for each reserved prefix that it skips. Foreign rows behind the key are read in pages
     of growing size.
-
-    Args:
-        read: reads rows.
-        key_range: the keys to search.
-        parse: parses a key; a ValueError marks the row as foreign.
-        on_foreign: receives foreign rows.
-        skip: first key segments of rows of another kind, to be skipped.
-        reverse: whether to find the last key instead.
     """
     start, end = key_range
     page_rows = 1
     while not end or start < end:
-        page = read(RowSelection(KeyRange(start, end), _KEY_ONLY, page_rows=page_rows, reverse=reverse))
+        page = read(RowSelection(KeyRange(start, end), _KEY_ONLY, page_rows=page_rows, reverse=True))
         read_rows = 0
         for read_rows, row in enumerate(islice(page, page_rows), 1):  # noqa: B007 (a full page: there may be more)
             segment, separator, _ = row.key.partition(b"#")
             if separator and segment in skip:
-                start, end = _beyond(KeyRange(start, end), segment + separator, reverse=reverse)
+                end = segment + separator
                 break
             try:
                 return row.key, parse(row.key)
             except ValueError as error:
                 on_foreign(ForeignRow(row, error))
-            start, end = (start, row.key) if reverse else (row.key + b"\x00", end)
+            end = row.key
         else:
             if read_rows < page_rows:
                 return None
@@ -183,17 +169,10 @@ def seek(
 
 
 class KeyCursor(Generic[_T]):
-    """Seeks one key after the other, forward, like :func:`seek`.
+    """Seeks one key after the other that can be parsed, forward.
 
     A request takes as long as a server reads some hundred keys. So each reads a page of keys, from which later seeks
     are answered; the page grows as long as it answers several of them, and shrinks where each prefix has many rows.
-
-    Args:
-        read: reads rows.
-        end: the end of the keys; empty for that of the table.
-        parse: parses a key; a ValueError marks the row as foreign.
-        on_foreign: receives foreign rows.
-        skip: first key segments of rows of another kind, to be skipped.
     """
 
     def __init__(
@@ -265,7 +244,7 @@ def skip_scan(
     skip: Collection[bytes] = _RESERVED,
     reverse: bool = False,
 ) -> Iterator[tuple[bytes, _T]]:
-    """Yields the first key of each prefix in the range, and its parsed form: a :func:`seek` per prefix, and one more.
+    """Yields the first key of each prefix in the range, and its parsed form: a seek for each prefix, and one more.
 
     Forward, a request answers several seeks where prefixes have few rows; see :class:`KeyCursor`.
 
@@ -280,11 +259,10 @@ def skip_scan(
         reverse: whether to scan from the last prefix to the first, and to find the last key of each.
     """
     cursor = KeyCursor(read, key_range.end, parse, on_foreign, skip)
-    while found := (
-        seek(read, key_range, parse, on_foreign, skip=skip, reverse=True) if reverse else cursor.first(key_range.start)
-    ):
+    while found := (_last_key(read, key_range, parse, on_foreign, skip) if reverse else cursor.first(key_range.start)):
         yield found
-        key_range = _beyond(key_range, prefix_of(*found), reverse=reverse)
+        prefix = prefix_of(*found)
+        key_range = key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))
         if not reverse and not key_range.start:  # no key is after the prefix
             return
 
@@ -316,21 +294,12 @@ def _joined(ranges: Iterable[KeyRange]) -> Iterator[KeyRange]:
         yield last
 
 
-def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:
-    """Returns the part of the range that is left once the scan has passed the prefix."""
-    return key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))
-
-
-class TooManyRows(ValueError):
+class TooManyRowsError(ValueError):
     """An answer would have to read more rows than its caller allows."""
 
 
 class BoundedReads:
-    """A ReadRows, for any threads, that raises TooManyRows once it has read more than ``most`` rows.
-
-    Attributes:
-        rows: the number of rows read so far.
-    """
+    """A ReadRows, for any threads, that raises TooManyRowsError once it has read more than ``most`` rows."""
 
     def __init__(self, read: ReadRows, most: int) -> None:
         self.rows = 0
@@ -348,7 +317,7 @@ class BoundedReads:
             with self._lock:
                 self.rows += 1
             if self.rows > self._most:
-                raise TooManyRows(
+                raise TooManyRowsError(
                     f"the answer needs more than {self._most:,} rows: ask for a shorter range or fewer sensors, or "
                     "allow more rows"
                 )
@@ -366,9 +335,6 @@ class RowsTogether:
 
     An answer is what the table contained when the rows were read. Any number of threads may read, while one reads
     together.
-
-    Args:
-        read: reads the table's rows.
     """
 
     def __init__(self, read: ReadRows) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, raw_keys
 from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.key_tokens import SensorToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
@@ -30,12 +30,6 @@ def rows_of_sensor(
 
     Reads the sensor's rows alone, and seeks each tier. If another field comes first in the keys of raw rows, the server
     searches all of them, and sends those of the sensor.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
-        sensor_id: the sensor.
-        on_foreign: receives rows that the schema does not write.
     """
     for key in _raw_keys(schema, read, sensor_id, on_foreign):
         yield RAW, key
@@ -53,11 +47,11 @@ def rows_of_sensor(
 
 def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
     known = KeyBindings(sensor_id)
-    prefix = schema.keys.prefix(known)
-    unknown = schema.keys.first_unknown(known)
+    prefix = schema.key.prefix(known)
+    unknown = schema.key.first_unknown(known)
     unknown_at = schema.key.index_of_first_time if unknown is None else schema.key.parts.index(unknown)
     located = schema.key.index(SensorToken) < unknown_at
-    pattern = None if located else schema.keys.pattern_of_sensor(sensor_id)
+    pattern = None if located else schema.key.pattern_of_sensor(sensor_id)
     ranges = [prefix_range(prefix)] if prefix else raw_keys()
     for key_range in ranges:
         for row in read(RowSelection(key_range, _KEYS, pattern)):

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from pipeline.core.notation.text import counted, shown
 from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, in_batches, skip_scan
-from pipeline.core.queries.sweeps import sensor_prefix
 from pipeline.core.rows import aggregate_rows as aggregates
-from pipeline.core.rows.aggregate_rows import qualifiers
+from pipeline.core.rows.aggregate_rows import qualifiers, sensor_prefix
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, SensorGroup
 from pipeline.core.rows.rollup_rows import (
     EXPECTED,
@@ -178,15 +177,7 @@ def windows_of_groups(
                 continue
             if found is None:
                 continue
-            record = GroupRecord(
-                named[found.value],
-                found.start_us,
-                found.window,
-                found.sensors,
-                found.expected,
-                found.reading_count,
-                found.metrics,
-            )
+            record = replace(found, group=named[found.group.text])
             if (requested := selected(record, metrics)) is not None:
                 yield requested
 

@@ -29,7 +29,6 @@ class Contribution(NamedTuple):
     """What a sensor contributes.
 
     Attributes:
-        cell: the cell.
         texts: the metadata of the window's events: the groups of each have to be merged again.
     """
 
@@ -39,10 +38,6 @@ class Contribution(NamedTuple):
 
 class Contributions:
     """Encodes what sensors contribute to the roll-ups of a tier.
-
-    Args:
-        rules: the table's roll-ups.
-        tier: the index of the tier.
 
     Attributes:
         fields: the metadata that the roll-ups group by.

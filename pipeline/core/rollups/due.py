@@ -39,7 +39,6 @@ class RowsThenDue(NamedTuple):
     """Rows to write, and what is due once they are written.
 
     Attributes:
-        rows: the rows.
         due: the keys of the step that has to compute windows, and these windows as :func:`due_bytes` encodes them.
     """
 

@@ -21,11 +21,7 @@ class Group(NamedTuple):
 class GroupRules:
     """The roll-ups of a table.
 
-    Args:
-        schema: the table's schema.
-
     Attributes:
-        tiers: the table's tiers, shortest first.
         shards: the number of shards among which sensors are divided.
     """
 

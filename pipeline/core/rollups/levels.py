@@ -57,13 +57,7 @@ _NOTHING_GONE: Mapping[bytes, int] = MappingProxyType({})
 
 
 class ShardWindow(NamedTuple):
-    """A window of a shard of sensors.
-
-    Attributes:
-        tier: the index of the tier.
-        start_us: the window's start.
-        shard: the shard.
-    """
+    """A window of a shard of sensors, with the index of its tier."""
 
     tier: int
     start_us: int
@@ -71,13 +65,7 @@ class ShardWindow(NamedTuple):
 
 
 class GroupWindow(NamedTuple):
-    """A window of a group.
-
-    Attributes:
-        tier: the index of the tier.
-        start_us: the window's start.
-        group: the group.
-    """
+    """A window of a group, with the index of its tier."""
 
     tier: int
     start_us: int
@@ -116,8 +104,6 @@ class Merged(NamedTuple):
 
     Attributes:
         version: the sum of their versions.
-        sensors: the number of sensors.
-        stats: the statistics.
         columns: the values of the group's row by column.
     """
 
@@ -131,7 +117,6 @@ class Derived(NamedTuple):
     """Rows that were due.
 
     Attributes:
-        rows: the rows.
         due: the window and the name of the group that each row makes due once it is written; none of groups' rows.
         rest: the windows that are still due: they were too much at once.
     """
@@ -223,8 +208,6 @@ class Levels:
     """Computes the rows of a table's roll-ups that are due.
 
     Args:
-        rules: the table's roll-ups.
-        read: reads rows.
         most_bytes: the bytes that are read and computed before the rest stays due.
     """
 

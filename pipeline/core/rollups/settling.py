@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pipeline.core.queries.reads import ReadRows
+from pipeline.core.rollups.comparison import same_sums
 from pipeline.core.rollups.contributions import NOTHING, Contribution, Contributions, is_contribution, texts_in
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import (
@@ -33,7 +34,6 @@ from pipeline.core.rollups.levels import (
     parts_of,
     rows_of,
 )
-from pipeline.core.rollups.rollup_differences import same_sums
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rollup_rows import FAMILY, LEFT, PARTS, Versioned, versioned_row, versions_in
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
@@ -60,23 +60,24 @@ class RollupSettling:
     """Settles roll-ups.
 
     Args:
-        rules: the table's roll-ups.
-        read: reads rows.
-        write: writes rows.
+        less: whether rows may count less than before. Otherwise, what counts more is another writer's.
     """
 
-    def __init__(self, rules: GroupRules, read: ReadRows, write: WriteRows) -> None:
-        self._rules, self._read, self._write = rules, read, write
+    def __init__(self, rules: GroupRules, read: ReadRows, write: WriteRows, *, less: bool = False) -> None:
+        self._rules, self._read, self._write, self._less = rules, read, write, less
         self._of_rows = [Contributions(rules, tier) for tier, _ in enumerate(rules.tiers)]
 
-    def members(
-        self, windows: Mapping[ShardWindow, Collection[str]], *, less: bool = False
-    ) -> dict[ShardWindow, set[Group]]:
+    def settle(self, windows: Mapping[ShardWindow, Collection[str]]) -> None:
+        """Settles the roll-ups of windows; see :meth:`members`."""
+        groups = self.members(windows)
+        self.parts(groups)
+        self.groups({GroupWindow(*of[:2], group) for of, of_shard in groups.items() for group in of_shard})
+
+    def members(self, windows: Mapping[ShardWindow, Collection[str]]) -> dict[ShardWindow, set[Group]]:
         """Writes what sensors contribute. Returns the groups whose parts have to be merged again.
 
         Args:
             windows: the sensors whose aggregate rows were written or deleted, by the window of their shard.
-            less: whether a row may count less than before. Otherwise, what counts more is that of another writer.
         """
         texts: dict[ShardWindow, set[bytes]] = defaultdict(set)
         least: dict[ShardWindow, int] = {}
@@ -84,13 +85,13 @@ class RollupSettling:
         while rest:
             stored = self.stored(rest)  # before the aggregate rows, which are written before
             found = self._contributions({of: [each.encode() for each in windows[of]] for of in rest})
-            if less:
+            if self._less:
                 unreadable = {of: stored[of].unreadable - found[of].keys() for of in rest}
                 for of, more in self._contributions(unreadable).items():
                     found[of] |= more
             rows, again = EncodedRows(), []
             for of in rest:
-                changes = _changes(stored[of], found[of], least.get(of, 0), less=less)
+                changes = _changes(stored[of], found[of], least.get(of, 0), less=self._less)
                 texts[of] |= changes.texts
                 if changes.cells or changes.gone:
                     rows.append(self._members_row(of, changes))
@@ -102,16 +103,16 @@ class RollupSettling:
             rest = again
         return {of: set(groups_of_texts(self._rules, of.tier, texts[of])) for of in windows}
 
-    def parts(self, windows: ShardGroups, *, resets: bool = False) -> None:
+    def parts(self, windows: ShardGroups) -> None:
         """Writes parts of groups.
 
-        If it ``resets``, also over greater versions, which another program has written, or somebody who counted less at
-        the same time. Such parts are computed again then: a job may have written them meanwhile.
+        If rows may count less, also over greater versions, which another program has written, or somebody who counted
+        less at the same time. Such parts are computed again then: a job may have written them meanwhile.
         """
         while windows:
             rows, again = EncodedRows(), defaultdict[ShardWindow, list[Group]](list)
             versions = {
-                of: self._stored_parts(of, windows[of]) if resets else {} for of in windows
+                of: self._stored_parts(of, windows[of]) if self._less else {} for of in windows
             }  # before the members
             for of, members in self.stored(windows).items():
                 cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in members.unreadable}
@@ -127,11 +128,11 @@ class RollupSettling:
                 self._write(rows)
             windows = again
 
-    def groups(self, windows: Iterable[GroupWindow], *, resets: bool = False) -> None:
+    def groups(self, windows: Iterable[GroupWindow]) -> None:
         """Writes the rows of groups, like :meth:`parts`."""
         while windows:
             keys = {key_of_group(self._rules, of, PARTS): of for of in windows}
-            stored = self._stored_groups(keys.values()) if resets else {}  # before the parts
+            stored = self._stored_groups(keys.values()) if self._less else {}  # before the parts
             parts = {keys[row.key]: parts_in(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
             rows, windows = EncodedRows(), list[GroupWindow]()
             for of in keys.values():

@@ -48,9 +48,6 @@ class Sums(NamedTuple):
     """What windows have together.
 
     Attributes:
-        sensors: the number of sensors.
-        events: the number of events.
-        names: the metrics.
         moments: :data:`WIDTH` statistics for each metric.
         parts: the parts of metrics that have any.
     """

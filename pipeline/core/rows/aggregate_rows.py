@@ -86,6 +86,11 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     return AggregateKey(sensor_id, start_us)
 
 
+def sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
+    """Returns the prefix of all windows of the key's sensor."""
+    return key[: key.rindex(b"#") + 1]
+
+
 def starts_in(window: Window, keys: Sequence[bytes]) -> list[int]:
     """Returns the start in µs of each of a sensor's windows. Raises ValueError as :func:`parse_aggregate_key` does."""
     parse_aggregate_key(window, keys[0])
@@ -344,12 +349,7 @@ def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEF
 
 
 class _PlainColumns(NamedTuple):
-    """Where a row with certain columns has what.
-
-    Attributes:
-        metrics: the metrics, in the order of their first columns.
-        numbers: the indexes of the number of events, and of each metric's statistics.
-    """
+    """Where a row with certain columns has what."""
 
     metrics: tuple[str, ...]
     numbers: tuple[int, ...]

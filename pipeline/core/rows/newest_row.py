@@ -84,10 +84,6 @@ class NewestReadings:
         """Yields the rows of each sensor: one of readings and one of metadata.
 
         They contain at most as many metrics as an aggregate row, and as many names of metadata as an event.
-
-        Args:
-            family: the column family of the newest readings.
-            from_us: the earliest event time to write: Bigtable would collect earlier cells at once.
         """
         for sensor_id, cells in self.cells(from_us):
             yield from _rows(sensor_id, family, cells)
@@ -139,11 +135,7 @@ class NewestOfBundle:
                 self._texts.add_metadata(sensor_id, time_us, metadata)
 
     def take(self, from_us: int) -> list[EncodedRow]:
-        """Returns and removes the rows of the newest readings, and those of metadata.
-
-        Args:
-            from_us: the earliest event time to write: Bigtable would collect earlier cells at once.
-        """
+        """Returns and removes the rows of the newest readings, and those of metadata."""
         rows, family = list(self._texts.rows(self._family, from_us)), self._family
         for sensor_id, time_us, readings, *_ in self._events.values():
             if time_us < from_us:

@@ -19,7 +19,6 @@ no longer has.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from zlib import crc32
 
 from pipeline.core.notation.cell_values import format_values, parse_value, shown_bytes
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
-from pipeline.core.rows.records import MetricSummary, summary_of
+from pipeline.core.rows.records import GroupRecord, SensorGroup, summary_of
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, delete_column, prefix_range, replacing
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import (
@@ -69,31 +68,6 @@ class RollupKey(NamedTuple):
     name: str
     value: str
     start_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class RollupRecord:
-    """What the sensors of a group have in one window, merged. Metrics are sorted by name.
-
-    Attributes:
-        name: the roll-up.
-        value: the group, as row keys contain it.
-        start_us: the window's start.
-        window: the window.
-        sensors: the number of sensors that contributed.
-        expected: the number of sensors that the schema declares; None if it does not tell.
-        reading_count: the number of events.
-        metrics: the statistics of each metric.
-    """
-
-    name: str
-    value: str
-    start_us: int
-    window: Window
-    sensors: int
-    expected: int | None
-    reading_count: int
-    metrics: dict[str, MetricSummary]
 
 
 class Versioned(NamedTuple):
@@ -169,14 +143,10 @@ def versioned_row(
     """
     found = [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells]
     deleted = [delete_column(FAMILY, column, start_us + (gone[column] + 1) * _VERSION_US) for column in gone]
-    key, mutations, count = _encoded_row(key, found)
-    return EncodedRow(key, b"".join((*deleted, mutations)), len(deleted) + count)
-
-
-def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRow:
-    newest_us = max([at_us for _, at_us, _ in cells], default=0)
+    newest_us = max([at_us for _, at_us, _ in found], default=0)
     deletes = crc32(key, newest_us & 0xFFFFFFFF) % DELETES_EVERY == 0
-    return EncodedRow(key, replacing(FAMILY, cells, delete=deletes), len(cells) * (1 + deletes))
+    mutations = b"".join((*deleted, replacing(FAMILY, found, delete=deletes)))
+    return EncodedRow(key, mutations, len(deleted) + len(found) * (1 + deletes))
 
 
 def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
@@ -225,8 +195,8 @@ def rollup_texts(
     return texts
 
 
-def parse_rollup_row(window: Window, row: Row) -> RollupRecord | None:
-    """Parses the row of a group's window; None if the group has no sensor in it any more.
+def parse_rollup_row(window: Window, row: Row) -> GroupRecord | None:
+    """Parses the row of a group's window, without the group's fields; None if the group has no sensor in it any more.
 
     The row has to contain the column ``sensors``, whichever others were read.
 
@@ -258,9 +228,8 @@ def parse_rollup_row(window: Window, row: Row) -> RollupRecord | None:
         if "count" not in found[metric]:
             raise ValueError(f"metric {metric} has no count")
         metrics[metric] = summary_of(found[metric])
-    return RollupRecord(
-        name, value, start_us, window, numbers[SENSORS], numbers.get(EXPECTED), numbers[READING_COUNT], metrics
-    )
+    group, counts = SensorGroup(name, value, {}), (numbers[SENSORS], numbers.get(EXPECTED), numbers[READING_COUNT])
+    return GroupRecord(group, start_us, window, *counts, metrics)
 
 
 @lru_cache(maxsize=1024)

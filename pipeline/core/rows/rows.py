@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import NamedTuple
+from sys import maxsize
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
 
@@ -32,7 +33,7 @@ class Row(NamedTuple):
     cells: list[Cell]
 
 
-_MOST_BYTES = 2 << 20  # of the rows in an element
+_Item = TypeVar("_Item")
 
 
 class EncodedRow(NamedTuple):
@@ -47,17 +48,24 @@ class EncodedRows(list[EncodedRow]):
     """Rows that are passed on as one element."""
 
 
-def parts_of(rows: EncodedRows) -> Iterator[EncodedRows]:
-    """Yields the rows in parts for an element each: none is much larger than :data:`_MOST_BYTES`."""
-    part, size = EncodedRows(), 0
-    for row in rows:
-        part.append(row)
-        size += len(row.key) + len(row.mutations)
-        if size >= _MOST_BYTES:
-            yield part
-            part, size = EncodedRows(), 0
-    if part:
-        yield part
+def row_bytes(row: EncodedRow) -> int:
+    """Returns the bytes of a row's key and cells."""
+    return len(row.key) + len(row.mutations)
+
+
+def some_at_a_time(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most: int = maxsize
+) -> Iterator[list[_Item]]:
+    """Yields items in lists of at most so many, of which none is much larger than so many bytes."""
+    some, size = list[_Item](), 0
+    for item in items:
+        some.append(item)
+        size += size_of(item)
+        if size >= most_bytes or len(some) >= most:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class KeyRange(NamedTuple):
@@ -189,12 +197,7 @@ Part = Row | BlockOfRows
 
 
 class RowStream(Iterator[Row]):
-    """Rows that the caller reads one by one or, at a fraction of the cost, in blocks; not both.
-
-    Args:
-        rows: the rows one by one.
-        parts: the same rows in blocks, and one by one where they are in none.
-    """
+    """Rows that the caller reads one by one or, at a fraction of the cost, in blocks; not both."""
 
     def __init__(self, rows: Iterator[Row], parts: Iterator[Part]) -> None:
         self._rows = rows
@@ -281,8 +284,8 @@ def mutations_of(cells: Sequence[Cell]) -> bytes:
     for family, qualifier, timestamp_us, value in cells:
         if timestamp_us != last_us:  # usually all cells have the same
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
-        before, between = _around(family, qualifier, len(time), len(value))
-        parts += (before, time, between, value)
+        set_cell, between = _around(family, len(qualifier), len(time), len(value))
+        parts += (set_cell, qualifier, time, between, value)
     return b"".join(parts)
 
 
@@ -317,7 +320,7 @@ def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]], *, delete:
                 raise ValueError("a cell's timestamp is zero, and no version is older")
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
             before = _field(0x1A, b"\x10" + time[1:])
-        set_cell, between = _around_qualifier(family, len(qualifier), len(time), len(value))
+        set_cell, between = _around(family, len(qualifier), len(time), len(value))
         if delete:
             parts += (_deleted(family, len(qualifier), len(before)), qualifier, before)
         parts += (set_cell, qualifier, time, between, value)
@@ -346,7 +349,9 @@ class ColumnBytes(dict[int, tuple[bytes, bytes]]):
         self._column = family, qualifier
 
     def __missing__(self, value_size: int) -> tuple[bytes, bytes]:
-        self[value_size] = found = _around(*self._column, _EVENT_TIME_SIZE, value_size)
+        family, qualifier = self._column
+        set_cell, between = _around(family, len(qualifier), _EVENT_TIME_SIZE, value_size)
+        self[value_size] = found = set_cell + qualifier, between
         return found
 
 
@@ -356,12 +361,7 @@ def entry_of(key: bytes, mutations: Iterable[bytes]) -> bytes:
 
 
 def request_of(header: bytes, entries: Iterable[tuple[bytes, list[bytes]]]) -> bytes:
-    """Encodes a ``MutateRowsRequest``.
-
-    Args:
-        header: the bytes from :func:`request_header`.
-        entries: each row's key, and its mutations from :func:`mutations_of`.
-    """
+    """Encodes a ``MutateRowsRequest``."""
     parts = [header]
     for key, mutations in entries:
         of_row = mutations[0] if len(mutations) == 1 else b"".join(mutations)
@@ -379,16 +379,6 @@ def _before_key(key_size: int, mutations_size: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _around(family: str, qualifier: bytes, time_size: int, value_size: int) -> tuple[bytes, bytes]:
-    """Encodes the bytes before a cell's timestamp, and those between it and the value. Most cells share both."""
-    column = _field(0x0A, family.encode()) + _field(0x12, qualifier)
-    between = b"\x22" + _varint(value_size) if value_size else b""
-    set_cell = b"\x0a" + _varint(len(column) + time_size + len(between) + value_size)
-    mutation_size = len(set_cell) + len(column) + time_size + len(between) + value_size
-    return b"\x12" + _varint(mutation_size) + set_cell + column, between
-
-
-@lru_cache(maxsize=4096)
 def _deleted(family: str, qualifier_size: int, time_size: int) -> bytes:
     """Encodes the bytes before the qualifier of a ``DeleteFromColumn`` with a range of time."""
     column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
@@ -398,7 +388,7 @@ def _deleted(family: str, qualifier_size: int, time_size: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _around_qualifier(family: str, qualifier_size: int, time_size: int, value_size: int) -> tuple[bytes, bytes]:
+def _around(family: str, qualifier_size: int, time_size: int, value_size: int) -> tuple[bytes, bytes]:
     """Encodes the bytes of a ``SetCell`` before its qualifier, and those between its timestamp and its value."""
     column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
     between = _tag(0x22, value_size)

@@ -1,16 +1,17 @@
-"""Compares two schemas, and decides which changes are safe for a table that contains rows."""
+"""Compares two schemas, decides which changes are safe for a table with rows, and compares a table with flags."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.schema.gc_policies import same_policy
-from pipeline.core.schema.rollup_rules import SHARDS
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.rollup import SHARDS
+from pipeline.core.schema.table_schema import TableSchema, canonical
 from pipeline.core.schema.toml import document_of
 from pipeline.core.statistics.window_stats import DEFAULT, Statistics
+from pipeline.core.windows import HOURLY, Window
 
-SHARDS_KEY = f"rollups.{SHARDS}"
+_SHARDS_KEY = f"rollups.{SHARDS}"
 _WHY_UNSAFE = {
     "key": "existing rows have the old keys, and no reader would find them",
     "layout": "existing rows have the old layout, and no reader could distinguish the two",
@@ -21,11 +22,11 @@ _WHY_UNSAFE = {
     "latest": "the family contains newest readings, and no reader would look for them there any more",
     "statistics": "rows that contain the statistic would keep its old value when they are written again",
     "rollups": "existing rows are of other groups, which would stay beside the new ones",
-    SHARDS_KEY: "sensors would be in other shards, and count twice in rows that exist",
+    _SHARDS_KEY: "sensors would be in other shards, and count twice in rows that exist",
 }
-_INSTEAD = {"rollups": "declare another roll-up, with a new name", SHARDS_KEY: "leave the number as it is"}
+_INSTEAD = {"rollups": "declare another roll-up, with a new name", _SHARDS_KEY: "leave the number as it is"}
 ALTERNATIVE = (
-    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
+    "create another table with the new schema, and let the pipeline write to both: --bigtable-table may be repeated"
 )
 
 
@@ -39,12 +40,12 @@ class Change:
 
     @property
     def of_unit(self) -> bool:
-        """Whether it is the change of a metric's unit, which concerns no row."""
+        """Whether a metric's unit changes, which concerns no row."""
         return self.key.startswith("metrics.") and isinstance(self.wanted or self.actual, str)
 
     @property
     def safe(self) -> bool:
-        """Whether readers still find and read existing rows after the change, except those of dropped roll-ups."""
+        """Whether readers still find and read existing rows after the change, except rows of dropped roll-ups."""
         section = self.key.partition(".")[0]
         if section in ("policies", "rate", "metadata_alone") or self.of_unit:
             return True
@@ -53,7 +54,7 @@ class Change:
         if section == "statistics":
             in_order = self.key != section  # in another order, another glob may match first
             return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
-        if section == "rollups" and self.key != SHARDS_KEY:
+        if section == "rollups" and self.key != _SHARDS_KEY:
             return self.actual is None or not self.key.endswith(".by") or self.wanted is None
         return section in ("tiers", "latest", "rollups") and self.actual is None
 
@@ -83,22 +84,29 @@ def _shown(value: Any) -> str:
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
     """Returns the changes from one schema to the other, in the order of the TOML's keys."""
     before, after = dict(_flat(document_of(actual))), dict(_flat(document_of(wanted)))
-    same = {f"policies.{family}" for family in actual.families if _same_policy(actual, wanted, family)}
+    both = actual.policies.keys() & wanted.policies
+    same = {f"policies.{family}" for family in both if same_policy(actual.policies[family], wanted.policies[family])}
     return [
         *_reordered("metrics", actual.metrics.families, wanted.metrics.families),
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
         *_statistics(actual.statistics, wanted.statistics),
         *_rollups(actual, wanted),
-        *_units(actual.units, wanted.units),
-    ] + [
-        Change(key, before.get(key), after.get(key))
-        for key in dict.fromkeys([*after, *before])
-        if before.get(key) != after.get(key) and key not in same
+        *_differing(
+            {f"metrics.{metric}.unit": unit for metric, unit in actual.units.items()},
+            {f"metrics.{metric}.unit": unit for metric, unit in wanted.units.items()},
+        ),
+        *(change for change in _differing(before, after) if change.key not in same),
     ]
 
 
+def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Change]:
+    for key in dict.fromkeys([*after, *before]):
+        if before.get(key) != after.get(key):
+            yield Change(key, before.get(key), after.get(key))
+
+
 def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Change]:
-    """Yields a change if the order of families differs: the first one that matches a name takes it."""
+    """Yields a change if the order of families differs: the first with a glob that matches a name takes it."""
     before, after = [f for f in actual if f in wanted], [f for f in wanted if f in actual]
     if before != after:
         yield Change(key, before, after)
@@ -112,12 +120,6 @@ def _statistics(actual: Statistics, wanted: Statistics) -> Iterator[Change]:
     for glob in dict.fromkeys([*after, *before]):
         if before.get(glob) != after.get(glob):
             yield Change(f"statistics.{glob}", before.get(glob, everything), after.get(glob))
-
-
-def _units(actual: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Change]:
-    for metric in dict.fromkeys([*wanted, *actual]):
-        if actual.get(metric) != wanted.get(metric):
-            yield Change(f"metrics.{metric}.unit", actual.get(metric), wanted.get(metric))
 
 
 def _rollups(actual: TableSchema, wanted: TableSchema) -> Iterator[Change]:
@@ -138,10 +140,6 @@ def _entries(schema: TableSchema) -> dict[str, Any]:
     return {name: entry if name == SHARDS else {"by": entry["by"], **every, **entry} for name, entry in section.items()}
 
 
-def _same_policy(actual: TableSchema, wanted: TableSchema, family: str) -> bool:
-    return family in wanted.families and same_policy(actual.policies[family], wanted.policies[family])
-
-
 def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
         if key in ("statistics", "rollups"):
@@ -152,3 +150,52 @@ def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield f"{key}.{name}", entry
         else:
             yield key, value
+
+
+@dataclass(frozen=True)
+class DeclaredSchema:
+    """The parts of a schema that flags set. None is left to the table.
+
+    Args:
+        default: whether the schema must be the default one (``--schema=default``).
+        raw: the family of readings.
+        stats: the family of aggregates of the shortest window.
+        meta: the family of metadata.
+        window: the shortest window of aggregates.
+    """
+
+    default: bool = False
+    raw: str | None = None
+    stats: str | None = None
+    meta: str | None = None
+    window: Window | None = None
+
+    def schema(self) -> TableSchema:
+        """Returns the default schema with the declared parts. Raises SchemaError if two families are the same."""
+        return TableSchema.default(self.raw or "raw", self.stats or "stats", self.meta or "meta", self.window or HOURLY)
+
+    def disagreements(self, schema: TableSchema) -> Iterator[str]:
+        """Yields a phrase for each part of the schema that differs from the flags; ignores policies, rates and units.
+
+        The default schema may keep newest readings or not: older tables don't.
+        """
+        if self.default:
+            for change in changes(schema, self.schema()):
+                if not change.key.startswith(("policies", "rate", "latest")) and not change.of_unit:
+                    yield f"--schema=default: {change}"
+            return
+        yield from _differs("the family of readings", self.raw, ", ".join(schema.metrics.families))
+        yield from _differs("the family of metadata", self.meta, ", ".join(schema.metadata.families))
+        shortest = schema.tiers[0] if schema.tiers else None
+        yield from _differs("the family of aggregates", self.stats, shortest.family if shortest else "")
+        window = canonical(self.window).text if self.window else None
+        yield from _differs("the shortest window", window, shortest.window.text if shortest else "")
+
+
+NOTHING_DECLARED = DeclaredSchema()
+
+
+def _differs(what: str, declared: str | None, actual: str) -> Iterator[str]:
+    # Without the flag's name: the pipeline spells it --raw_family, the toolbox --raw-family.
+    if declared is not None and declared != actual:
+        yield f"{what} is declared as {declared}, the table's is {actual or 'none'}"

@@ -84,11 +84,9 @@ class PolicyError(ValueError):
 
 
 def parse_policy(text: str) -> Policy:
-    """Parses a policy, and simplifies it.
+    """Parses a policy, and simplifies it. Raises PolicyError for a text that cbt would not accept.
 
-    Raises:
-        PolicyError: the text is not a policy, or one that cbt would not accept. Bigtable's limit on its size is checked
-            when it is serialised.
+    Bigtable's limit on the size is checked when a policy is serialised.
     """
     if text.strip() == "never":
         return Never()
@@ -140,11 +138,7 @@ def simplified(policy: Policy) -> Policy:
 
 
 def counts_versions(policy: Policy) -> bool:
-    """Whether newer cells may cause a cell to be collected: the simplified policy contains a ``MaxVersions``.
-
-    Ignores ages: returns True for ``maxage=1d || (maxage=2d && maxversions=3)``, where the number of versions never
-    matters.
-    """
+    """Whether newer cells may cause a cell to be collected at some age: the simplified policy has ``MaxVersions``."""
     match simplified(policy):
         case MaxVersions():
             return True
@@ -192,7 +186,7 @@ def collected_after(policy: Policy) -> timedelta | None:
 
 class _Token(NamedTuple):
     text: str  # empty at the end of the policy
-    position: int  # the place of its first character, counted from 1
+    position: int  # of its first character, from 1
 
 
 class _PolicyParser:
@@ -223,14 +217,10 @@ class _PolicyParser:
                 policy = self._expression()
                 self._expect(")")
                 return policy
-            case "maxage":
+            case "maxage" | "maxversions" as name:
                 self._take()
                 self._expect("=")
-                return MaxAge(self._age())
-            case "maxversions":
-                self._take()
-                self._expect("=")
-                return MaxVersions(self._versions())
+                return MaxAge(self._age()) if name == "maxage" else MaxVersions(self._versions())
         raise self._unexpected("'maxage=', 'maxversions=' or '('")
 
     def _age(self) -> timedelta:

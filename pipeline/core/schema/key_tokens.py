@@ -45,17 +45,13 @@ class Token:
 class SensorToken(Token):
     """``{sensor_id}``: the event's sensor id, printable ASCII."""
 
-    @property
-    def pattern(self) -> str:
-        return '[!"$-~]{1,256}'
+    pattern = '[!"$-~]{1,256}'
 
 
 class MetricToken(Token):
     """``{metric}``: the metric, in layouts with a row per metric."""
 
-    @property
-    def pattern(self) -> str:
-        return "[A-Za-z_][A-Za-z0-9_.-]{0,127}"
+    pattern = "[A-Za-z_][A-Za-z0-9_.-]{0,127}"
 
 
 class EventIdToken(Token):
@@ -88,7 +84,6 @@ class SaltToken(Token):
 
     @property
     def values(self) -> list[str]:
-        """Every value, in the order of keys."""
         return [f"{number:0{self.digits}x}" for number in range(16**self.digits)]
 
     def render(self, sensor_id: str) -> str:
@@ -107,7 +102,6 @@ class ShardToken(Token):
 
     @property
     def values(self) -> list[str]:
-        """Every value, in the order of keys."""
         return [f"{number:0{self._width}d}" for number in range(self.count)]
 
     def render(self, sensor_id: str) -> str:
@@ -119,6 +113,7 @@ class ShardToken(Token):
 
 
 SPREADING_TOKENS = (SaltToken, ShardToken)
+"""The tokens with ``values``: all that they render, in the order of keys."""
 
 
 @lru_cache(maxsize=1 << 17)
@@ -180,12 +175,10 @@ class ReverseToken(TimeToken):
 
     @cached_property
     def max_value(self) -> int:
-        """The number that the time is subtracted from: all nines."""
         return 10**self.digits - 1
 
     @cached_property
     def number_format(self) -> str:
-        """The format, for ``%``, of the difference."""
         return f"%0{self.digits}d"
 
 
@@ -238,7 +231,6 @@ class CalendarToken(TimeToken):
 
     @cached_property
     def _patterns(self) -> list[str]:
-        """Regular expressions, one per part of the format."""
         return [
             f"[0-9]{{{_WIDTHS[part[1]] - (self.cut if part == '%f' else 0)}}}"
             if part in _DIRECTIVE_PARTS
@@ -329,11 +321,7 @@ _MAX_SHARDS = 10_000
 
 
 def parse_token(text: str) -> Token:
-    """Parses a token, given without its braces.
-
-    Raises:
-        TemplateError: the token is unknown, or its argument is invalid.
-    """
+    """Parses a token, given without its braces. Raises TemplateError."""
     if text in _FIXED:
         return _FIXED[text]
     if metadata := _METADATA.fullmatch(text):

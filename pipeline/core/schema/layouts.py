@@ -16,12 +16,65 @@ from pipeline.core.notation.cell_values import Values
 from pipeline.core.rows.records import RawRecord, by_name, merge_parts
 from pipeline.core.rows.rows import Cell, ColumnBytes, EncodedRow, Row, encoded, mutations_of, timestamp_of
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.key_tokens import ISO_US
 
 _MAX_COLUMNS = 1 << 14  # columns in the cache
 _new = tuple.__new__  # makes a Cell in half the time of its own constructor
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The rule by which a table distinguishes the events of a sensor; aggregates count the same events.
+
+    Two events are the same if they agree in their event time, floored to the grain, in the metadata fields of row keys,
+    and, if row keys contain it, in the event_id.
+
+    Args:
+        grain_us: the grain of the event time, in microseconds.
+        metadata: the names of the metadata fields in row keys.
+        event_id: whether row keys contain the event_id.
+    """
+
+    grain_us: int = 1
+    metadata: tuple[str, ...] = ()
+    event_id: bool = False
+
+    @cached_property
+    def distinguishes_by_time_only(self) -> bool:
+        """Whether only the time distinguishes the events of a sensor."""
+        return not self.metadata and not self.event_id
+
+    def of_event(self, event: Event) -> tuple[int, str]:
+        """Returns the time in µs, floored to the grain, and the other distinguishing fields as one text."""
+        time_us = event[1]
+        return time_us - time_us % self.grain_us, self._distinguishing_text(event[3], event[4])
+
+    def of_record(self, record: RawRecord) -> tuple[int, str]:
+        """Returns the same as :meth:`of_event` for an event that was read from the table."""
+        time_us = record.event_time_us
+        if self.distinguishes_by_time_only:
+            return time_us - time_us % self.grain_us, ""
+        return time_us - time_us % self.grain_us, self._distinguishing_text(record.metadata, record.event_id)
+
+    def order(self, record: RawRecord) -> tuple[int, str]:
+        """Returns the sort key that puts the events of one sensor newest first."""
+        return -record.event_time_us, self._distinguishing_text(record.metadata, record.event_id)
+
+    def merged(self, parts: Iterable[RawRecord]) -> list[RawRecord]:
+        """Merges parts into events, newest first. If two parts contain the same reading, the first wins."""
+        whole = merge_parts(parts, lambda part: (part.sensor_id, *self.of_record(part)))
+        return sorted(whole, key=self.order)
+
+    def _distinguishing_text(self, metadata: Mapping[str, str], event_id: str) -> str:
+        texts = [metadata.get(name, "") for name in self.metadata]
+        if self.event_id:
+            texts.append(event_id)
+        return "#".join(texts)  # no field of a key contains '#'
+
+
+BY_TIME = Identity()
+"""The identity of the default schema."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +88,7 @@ class LayoutContext:
 
     @cached_property
     def pack(self) -> Callable[[float], bytes]:
-        """The function that encodes a reading."""
         return self.values.pack
-
-    @cached_property
-    def pack_all(self) -> Callable[[Iterable[float]], list[bytes]]:
-        """The function that encodes many readings."""
-        return self.values.pack_all
 
     @cached_property
     def metric_columns(self) -> "_ColumnsByMetric[tuple[str, bytes]]":
@@ -110,17 +157,16 @@ class Layout:
     serializes: ClassVar[bool] = False
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
-        """Returns the rows of an event. The event must have passed the schema's check."""
+        """Returns the rows of an event that has passed the schema's check."""
         raise NotImplementedError
 
     def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
-        """Returns the encoded rows of several events."""
         return [encoded(row) for event in events for row in self.rows(context, event)]
 
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         """Returns the events, or parts of events, in a row: each once, in no order.
 
-        If two cells contain the same reading, the first counts. Raises ValueError for cells of another layout.
+        If two cells contain the same reading, the first wins. Raises ValueError for cells of another layout.
         """
         raise NotImplementedError
 
@@ -177,7 +223,7 @@ class Wide(Layout):
         # Skips Row and Cell, which halves the time. Appending one part at a time is faster than extending by four.
         events = list(events)
         column_of, keys = context.encoded_metric_columns, context.key.render_all(events)
-        values = iter(context.pack_all([value for event in events for value in event[2].values()]))
+        values = iter(context.values.pack_all([value for event in events for value in event[2].values()]))
         rows: list[EncodedRow] = []
         for event, key in zip(events, keys, strict=True):
             readings, timestamp_us = event[2], event[1] - event[1] % 1000

@@ -13,7 +13,7 @@ _MOST_SPAN_EVENTS, _MOST_SPAN_WINDOWS = 2000, 168  # of a sensor
 _SHARDS, _FEW_SHARDS, _SENSORS_OF_SHARD = 256, 64, 2000
 
 MAX_SHARDS = 4096
-"""The greatest number of shards: each has a part of each group, and a group's parts are merged at once."""
+"""The greatest number of shards: each has a part of each group, and a group's parts are merged together."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Rate:
 def groups_for(rate: Rate | None) -> int:
     """Returns the number of groups, a power of two, for sensors with this rate and number.
 
-    It limits how many threads can aggregate at once, and sets how much a firing reads and writes: the windows of a
+    It limits how many threads can aggregate at the same time, and how much a firing reads and writes: the windows of a
     group. Sensors that send often hold more, so fewer of them share a group.
     """
     if rate is None or rate.every_us >= 10 * _SECOND_US:
@@ -52,7 +52,7 @@ def groups_for(rate: Rate | None) -> int:
 
 
 def shards_for(rate: Rate | None) -> int:
-    """Returns the number of shards of roll-ups, a power of two, for so many sensors.
+    """Returns the number of shards of roll-ups, a power of two, for the number of sensors.
 
     A shard with few sensors of a roll-up's group merges little, and every shard costs each group a part.
     """
@@ -65,7 +65,7 @@ def shards_for(rate: Rate | None) -> int:
 def phases_for(shards: int) -> int:
     """Returns the number of different times at which groups fire early panes.
 
-    The groups of a shard fire together. With few shards there are more times, so that not all groups fire at once.
+    The groups of a shard fire together. With few shards there are more times, so that not all groups fire together.
     """
     return max(shards, _FEW_SHARDS)
 

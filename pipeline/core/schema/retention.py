@@ -1,9 +1,12 @@
-"""Retention: the times from which a table still contains all that was written, given its garbage collection."""
+"""Garbage collection: the times from which a table still contains all that was written, and events that are too old."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
+from typing import Any
 
+from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions
 from pipeline.core.schema.table_schema import TableSchema, Tier
 
@@ -42,26 +45,15 @@ class Retention:
     newest_every: timedelta = timedelta(0)
 
     @classmethod
-    def of(
-        cls,
-        schema: TableSchema,
-        *policies: Mapping[str, Policy],
-        since: Mapping[str, int] | None = None,
-        added: Mapping[str, int] | None = None,
-        lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0)),
-        newest_every: timedelta = timedelta(0),
-    ) -> "Retention":
+    def of(cls, schema: TableSchema, *policies: Mapping[str, Policy], **noted: Any) -> "Retention":
         """Returns the retention under several sets of policies, such as those of the stored schema and of the table.
 
-        The shortest counts: extending a policy does not restore what the shorter one collected.
+        The shortest wins: extending a policy does not restore what the shorter one collected.
 
         Args:
             schema: the table's schema.
             policies: policies by family; the schema's own if empty.
-            since: the attribute of that name, like the three below.
-            added: see above.
-            lateness: see above.
-            newest_every: see above.
+            noted: the attributes ``since``, ``added``, ``lateness`` and ``newest_every``.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -72,16 +64,7 @@ class Retention:
         loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings + members if family in each
         )
-        return cls(
-            ages,
-            readings,
-            members,
-            since or {},
-            loses_events,
-            added=added or {},
-            lateness=lateness,
-            newest_every=newest_every,
-        )
+        return cls(ages, readings, members, loses_events=loses_events, **noted)
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
@@ -124,10 +107,10 @@ class Retention:
         return self.added.get(tier.family, 0) <= start_us
 
     def lateness_of_jobs(self, allowed: timedelta, late_firing: timedelta) -> tuple[timedelta, timedelta]:
-        """Returns the longer of what is told of the running job and what was noted of jobs; zero if none runs.
+        """Returns the longer of the running job's lateness and the lateness that was noted of jobs.
 
         Args:
-            allowed: the allowed lateness of the job that writes the table; zero if no job runs.
+            allowed: the allowed lateness of the job that writes the table; zero if no job runs, and then the result.
             late_firing: the late firing interval of that job.
         """
         noted_allowed, noted_late_firing = self.lateness
@@ -150,3 +133,46 @@ class Retention:
         since_us = self.since.get(family, 0)
         age = self.ages.get(family)
         return since_us if age is None else max(now_us - (age - margin) // _MICROSECOND, since_us)
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """Finds events that are older than their family keeps cells: Bigtable would collect them immediately.
+
+    Attributes:
+        ages: the age of each family that collects by age, among families of readings and of metadata without readings.
+        metrics: the families of readings.
+        alone: the families of metadata without readings.
+    """
+
+    ages: Mapping[str, timedelta]
+    metrics: FamilyRules
+    alone: FamilyRules
+
+    @classmethod
+    def of(cls, schema: TableSchema, policies: Mapping[str, Policy]) -> "Expiry":
+        """Returns the expiry of events under a table's schema and its policies by family."""
+        alone = schema.metadata if schema.metadata_alone else FamilyRules()
+        if schema.layout.serializes:
+            alone = schema.metrics
+        ages = {
+            family: age
+            for family in schema.metrics.families + alone.families
+            if family in policies and (age := collected_after(policies[family])) is not None
+        }
+        return cls(ages, schema.metrics, alone)
+
+    @cached_property
+    def shortest_us(self) -> int | None:
+        """The least age, in µs, at which cells of events are collected; None if they never are."""
+        shortest = min(self.ages.values(), default=None)
+        return None if shortest is None else shortest // _MICROSECOND
+
+    def expires(self, time_us: int, metrics: Collection[str], now_us: int, metadata: Collection[str] = ()) -> bool:
+        """Whether an event has a reading that is too old for its family; without readings, whether metadata is."""
+        age_us = now_us - time_us
+        if self.shortest_us is None or age_us <= self.shortest_us:
+            return False
+        rules, names = (self.metrics, metrics) if metrics else (self.alone, metadata)
+        families = {rules.family_of(name) for name in names}
+        return any(age_us > age // _MICROSECOND for family, age in self.ages.items() if family in families)

@@ -15,14 +15,11 @@ from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, of_newest, parse_policy
-from pipeline.core.schema.identity import Identity
-from pipeline.core.schema.key_space import KeyBindings, KeySpace
-from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
 from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
-from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
+from pipeline.core.schema.layouts import LAYOUTS, Identity, Layout, LayoutContext
 from pipeline.core.schema.rate import Rate, shards_for
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
+from pipeline.core.schema.rollup import Rollup, member_problem, rollup_problems
 from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics
 from pipeline.core.windows import DAILY, HOURLY, Window, tier_problem
 
@@ -59,10 +56,6 @@ class Tier:
     statistics: Statistics = BY_DEFAULT
 
 
-def _by_length(tier: Tier) -> tuple[timedelta, str]:
-    return tier.window.length, tier.window.text
-
-
 def canonical(window: Window) -> Window:
     """Returns the window as it appears in row keys: ``60m`` becomes ``1h``, ``24h`` ``1d``; others keep their text."""
     return next((known for known in (HOURLY, DAILY) if known.label == window.label), window)
@@ -80,8 +73,8 @@ class TableSchema:
         metadata: the families of metadata; none in a serializing layout.
         tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
             its windows consist: see :mod:`pipeline.core.windows`.
-        policies: garbage-collection policies by family; others have the default of their kind. Those of tiers
-            are :meth:`completed`.
+        policies: garbage-collection policies by family; others have the default of their kind. Policies of tiers are
+            :meth:`completed`.
         rate: the expected rate of a sensor, if known.
         statistics: the statistics of each metric in aggregate rows.
         latest: the family of the newest readings; None for a table without them.
@@ -129,18 +122,13 @@ class TableSchema:
     def __post_init__(self) -> None:
         statistics = replace(self.statistics, every_us=self.rate.every_us if self.rate else None)
         tiers = (Tier(canonical(tier.window), tier.family, statistics) for tier in self.tiers)
-        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=_by_length)))
+        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=lambda tier: (tier.window.length, tier.window.text))))
         self._check_families()
         self._check_layout()
         self._check_metadata_alone()
         self._check_tiers()
         self._check_policies()
-        defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
-        defaults |= dict.fromkeys((tier.family for tier in self.tiers), _NEWEST_POLICY)
-        if self.latest is not None:
-            defaults[self.latest] = _NEWEST_POLICY
-        if self.rollups:
-            defaults[FAMILY] = _NEWEST_POLICY
+        defaults = dict.fromkeys(self.families, _NEWEST_POLICY) | dict.fromkeys(self.reading_families, _READINGS_POLICY)
         policies = (defaults | dict(self.policies)).items()
         object.__setattr__(self, "policies", {family: self.completed(family, policy) for family, policy in policies})
         self._check_statistics()
@@ -159,9 +147,16 @@ class TableSchema:
     @property
     def families(self) -> tuple[str, ...]:
         """Every family except the table's own."""
-        latest = () if self.latest is None else (self.latest,)
-        rollups = (FAMILY,) if self.rollups else ()
-        return self.reading_families + tuple(tier.family for tier in self.tiers) + latest + rollups
+        tiers = tuple(tier.family for tier in self.tiers)
+        return self.reading_families + tiers + self._latest_families + self._rollup_families
+
+    @property
+    def _latest_families(self) -> tuple[str, ...]:
+        return () if self.latest is None else (self.latest,)
+
+    @property
+    def _rollup_families(self) -> tuple[str, ...]:
+        return (FAMILY,) if self.rollups else ()
 
     @cached_property
     def member_fields(self) -> tuple[str, ...]:
@@ -170,7 +165,7 @@ class TableSchema:
 
     @cached_property
     def member_families(self) -> tuple[str, ...]:
-        """The families of those fields: none of fields that are in row keys, or in events that are stored whole."""
+        """The families of these fields: none for fields in row keys, or in events that are stored whole."""
         in_cells = set(self.member_fields) - self._always_kept
         return tuple(sorted({self.metadata.family_of(name) or "" for name in in_cells}))
 
@@ -185,18 +180,12 @@ class TableSchema:
         return self.rollup_shards or shards_for(self.rate)
 
     def rollups_of(self, window: Window) -> tuple[Rollup, ...]:
-        """Returns the roll-ups that have rows of these windows, which are those of a tier."""
+        """Returns the roll-ups that have rows of a tier's windows."""
         return tuple(rollup for rollup in self.rollups if not rollup.tiers or window.text in rollup.tiers)
 
     @cached_property
     def layout_context(self) -> LayoutContext:
-        """The parts of the schema that the layout uses."""
         return LayoutContext(self.key, self.values, self.metrics, self.metadata)
-
-    @cached_property
-    def keys(self) -> KeySpace:
-        """The key space of raw rows."""
-        return KeySpace(self.key)
 
     @cached_property
     def grain_us(self) -> int:
@@ -221,7 +210,7 @@ class TableSchema:
     @cached_property
     def finds_sensors(self) -> bool:
         """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
-        return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
+        return not self.key.time_first and not self.key.missing_metadata(KeyBindings("sensor"))
 
     def unit_of(self, metric: str, statistic: str | None = None) -> str | None:
         """Returns the unit of a metric's readings or of one of its statistics; None if none is known."""
@@ -247,19 +236,15 @@ class TableSchema:
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't store."""
         self.key.check(event)
-        if self.metadata_alone and not event.readings and not self.layout.serializes:
-            self._check_metadata_cells(event)
+        alone = self.metadata_alone and not event.readings and not self.layout.serializes
+        if alone and event.metadata.keys() <= set(self.key.metadata_names):  # the row would have no cell
+            raise BadData(Reason.NO_READINGS, "the event has no readings, and no metadata outside the row key")
         if not self.metrics.exhaustive:
             _check_rules(self.metrics, event.readings, "metric")
         if not self.metadata.exhaustive and not self.layout.serializes:
             _check_rules(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
         if self.layout.row_per_metric and len(event.readings) > _FEW_METRICS:
             self._check_growth(event)
-
-    def _check_metadata_cells(self, event: Event) -> None:
-        """Raises BadData if all metadata of an event is in the row's key: the row would have no cell."""
-        if event.metadata.keys() <= set(self.key.metadata_names):
-            raise BadData(Reason.NO_READINGS, "the event has no readings, and no metadata outside the row key")
 
     def _check_growth(self, event: Event) -> None:
         """Raises BadData if the rows would be too large. Estimates them by the longest, without making them all."""
@@ -279,17 +264,18 @@ class TableSchema:
         return self.layout.rows(self.layout_context, event)
 
     def encoded_rows(self, events: Iterable[Event]) -> list[EncodedRow]:
-        """Returns the encoded rows of several events."""
         return self.layout.encoded_rows(self.layout_context, events)
 
     # Validation
 
     def _check_families(self) -> None:
-        named = [("metrics", family) for family in self.metrics.families]
-        named += [("metadata", family) for family in self.metadata.families]
-        named += [("tiers", tier.family) for tier in self.tiers]
-        named += [("latest", self.latest)] if self.latest is not None else []
-        named += [("rollups", FAMILY)] if self.rollups else []
+        named = [
+            *(("metrics", family) for family in self.metrics.families),
+            *(("metadata", family) for family in self.metadata.families),
+            *(("tiers", tier.family) for tier in self.tiers),
+            *(("latest", family) for family in self._latest_families),
+            *(("rollups", family) for family in self._rollup_families),
+        ]
         seen: dict[str, str] = {}
         for key, family in named:
             if not _FAMILY.fullmatch(family):

@@ -1,46 +1,7 @@
 """Schemas as TOML: the format that users write, tables store, and ``table describe`` prints.
 
-    key = "{sensor_id}#{reverse_us}"
-    layout = "wide"                       # or tall, serialized, bucket_cells, bucket_columns, bucket_serialized
-    values = "text"                       # or float64
-    latest = "latest"                     # the family of newest readings; false for none
-    metadata_alone = true                 # keep events that have metadata and no readings
-
-    [metrics]                             # family = globs; the first that matches takes the metric
-    raw = ["*"]
-
-    [metrics.pm10]                        # a metric, by a name that is no family's
-    unit = "µg/m³"                        # for people; up to 32 characters
-
-    [metadata]
-    meta = ["*"]
-
-    [tiers]                               # window = family
-    1h = "stats"
-    "1d@Europe/Berlin" = "berlin"         # quoted: days, weeks (1w) or months (1mo) of a time zone
-
-    [statistics]                          # glob of metrics = statistics; the first glob that matches counts
-    "energy_*" = ["last", "max"]
-    other = ["count", "avg", "p50", "p95"]
-
-    [rollups]                             # name = what sensors are grouped by; default: all tiers, all metrics
-    site = { by = "metadata.site", tiers = ["1h"], metrics = ["temperature", "energy_*"] }
-    model = { by = ["metadata.site", "metadata.model"] }
-    fleet = { by = [] }                   # all sensors
-    shards = 256                          # how the work is divided; stays with the table
-
-    [policies]                            # family = policy, as cbt setgcpolicy takes it
-    raw = "maxage=90d"
-
-    [rate]                                # the expected rate of one sensor; only every is required
-    every = "1s"
-    metrics = 3
-    metadata = 0
-    event_bytes = 120
-    sensors = 1000000
-
-Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``. A stored schema without
-``latest`` has no newest readings; a file for a new table has them.
+docs/schema-reference.md describes every key. Omitted keys have the values of the default schema; a serializing layout
+has no ``[metadata]``. A stored schema without ``latest`` has no newest readings; a file for a new table has them.
 """
 
 import json
@@ -57,8 +18,7 @@ from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy,
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import MAX_SHARDS, Rate
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import SHARDS
+from pipeline.core.schema.rollup import SHARDS, Rollup
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows import parse_window
@@ -87,7 +47,7 @@ def parse_schema(text: str, current: TableSchema | None = None) -> TableSchema:
     Args:
         text: the TOML.
         current: the schema of the table that a person's text is for, from which come the family of newest readings and
-            the number of shards if the text does not tell them; None for the text that a table stores.
+            the number of shards if the text lacks them; None for the text that a table stores.
 
     Raises:
         SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
@@ -124,13 +84,11 @@ def _complete(document: dict[str, Any], current: TableSchema) -> None:
 
 def schema_of(document: Mapping[str, Any]) -> TableSchema:
     """Returns the schema of a parsed TOML document. Raises SchemaError."""
-    for key in document:
-        if key not in _KEYS:
-            raise SchemaError(key, f"there is no such key; the keys are {', '.join(_KEYS)}")
+    _check_keys(document, _KEYS)
     layout_name = _text(document, "layout", "wide")
     if layout_name not in LAYOUTS:
         raise SchemaError("layout", f"{layout_name!r} is none of {', '.join(LAYOUTS)}")
-    layout = LAYOUTS[layout_name]
+    layout, rollups = LAYOUTS[layout_name], _table(document, "rollups", {})
     return TableSchema(
         key=_parsed("key", _text(document, "key", "{sensor_id}#{reverse_us}"), KeyTemplate.parse),
         layout=layout,
@@ -143,8 +101,8 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         statistics=_statistics(document),
         latest=_text(document, "latest", "latest") if document.get("latest", False) is not False else None,
         metadata_alone=_flag(document, "metadata_alone"),
-        rollups=_rollups(document),
-        rollup_shards=_rollup_shards(document),
+        rollups=tuple(_rollup(f"rollups.{name}", name, rollups[name]) for name in rollups if name != SHARDS),
+        rollup_shards=_number(rollups, SHARDS, 1, MAX_SHARDS, "rollups") if SHARDS in rollups else None,
         units=_units(document),
     )
 
@@ -190,7 +148,7 @@ def format_schema(schema: TableSchema, *, for_new_table: bool = False) -> str:
 
     Args:
         schema: the schema.
-        for_new_table: whether the text is one for :func:`parse_schema` of any table: it tells that there are no newest
+        for_new_table: whether the text is for :func:`parse_schema` of any table: it declares that there are no newest
             readings, which a new table has otherwise, and no number of shards without roll-ups.
     """
     import tomlkit  # only writing needs it, and every command would wait for it
@@ -262,17 +220,10 @@ def _statistics(document: Mapping[str, Any]) -> Statistics:
     return Statistics(tuple(rules))
 
 
-def _rollups(document: Mapping[str, Any]) -> tuple[Rollup, ...]:
-    rollups = _table(document, "rollups", {})
-    return tuple(_rollup(f"rollups.{name}", name, entry) for name, entry in rollups.items() if name != SHARDS)
-
-
 def _rollup(key: str, name: str, entry: object) -> Rollup:
     if not isinstance(entry, dict):
         raise SchemaError(key, 'takes a table, like { by = "metadata.site" }')
-    for each in entry:
-        if each not in _ROLLUP_KEYS:
-            raise SchemaError(f"{key}.{each}", f"there is no such key; the keys are {', '.join(_ROLLUP_KEYS)}")
+    _check_keys(entry, _ROLLUP_KEYS, f"{key}.")
     if "by" not in entry:
         raise SchemaError(
             f"{key}.by", 'is needed: a metadata field, like "metadata.site", a list, or [] for all sensors'
@@ -286,19 +237,16 @@ def _rollup(key: str, name: str, entry: object) -> Rollup:
     return Rollup(
         name,
         tuple(each.removeprefix(_BY_METADATA) for each in by),
-        _selected(entry, f"{key}.tiers", ["1h", "1d"]) if "tiers" in entry else (),
-        _selected(entry, f"{key}.metrics", ["temperature", "energy_*"]) if "metrics" in entry else Rollup.metrics,
+        _selected(entry, key, "tiers", ["1h", "1d"]),
+        _selected(entry, key, "metrics", ["temperature", "energy_*"]),
     )
 
 
-def _selected(entry: Mapping[str, Any], key: str, example: list[str]) -> tuple[str, ...]:
-    value = entry[key.rpartition(".")[2]]
-    return _texts(key, value, f"takes a list, like {json.dumps(example)}, not {value!r:.80}; leave it out for all")
-
-
-def _rollup_shards(document: Mapping[str, Any]) -> int | None:
-    rollups = _table(document, "rollups", {})
-    return _number(rollups, SHARDS, 1, MAX_SHARDS, "rollups") if SHARDS in rollups else None
+def _selected(entry: Mapping[str, Any], section: str, key: str, example: list[str]) -> tuple[str, ...]:
+    if key not in entry:
+        return getattr(Rollup, key)
+    problem = f"takes a list, like {json.dumps(example)}, not {entry[key]!r:.80}; leave it out for all"
+    return _texts(f"{section}.{key}", entry[key], problem)
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:
@@ -313,14 +261,18 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
     if "rate" not in document:
         return None
     rate = _table(document, "rate", {})
-    for key in rate:
-        if key not in _RATE_KEYS:
-            raise SchemaError(f"rate.{key}", f"there is no such key; the keys are {', '.join(_RATE_KEYS)}")
+    _check_keys(rate, _RATE_KEYS, "rate.")
     if "every" not in rate:
         raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
     every_us = _parsed("rate.every", _text(rate, "every", "10s", "rate."), parse_interval)
     numbers = {key: _number(rate, key, *limits) for key, limits in _RATE_LIMITS.items() if key in rate}
     return Rate(every_us, **numbers)
+
+
+def _check_keys(entry: Mapping[str, Any], known: tuple[str, ...], section: str = "") -> None:
+    for key in entry:
+        if key not in known:
+            raise SchemaError(f"{section}{key}", f"there is no such key; the keys are {', '.join(known)}")
 
 
 def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ window's course is that of all its readings.
 
 import math
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
@@ -80,12 +79,7 @@ class Course(NamedTuple):
 
 
 class Risen(NamedTuple):
-    """What is left of courses of several sensors: by how much they rise together.
-
-    Attributes:
-        increase: the sum of their increases.
-        rate: the sum of their rates.
-    """
+    """What is left of courses of several sensors: by how much they rise together."""
 
     increase: float
     rate: float
@@ -182,10 +176,6 @@ def _rises(_times_us: Sequence[int], values: Sequence[float]) -> float:
         return math.inf
 
 
-def _held(times_us: Sequence[int], values: Sequence[float]) -> float:
-    return _over(times_us, values)
-
-
 def _sloped(times_us: Sequence[int], values: Sequence[float]) -> float:
     mean = _over(times_us, [value / 2 + following / 2 for value, following in pairwise(values)])
     return _within(mean, values) if times_us[-1] > times_us[0] else mean
@@ -222,7 +212,7 @@ def _mean(*parts: tuple[int, float]) -> float:
 
 
 RISES = Method(_rises, rise, total=True)
-HELD = Method(_held, lambda value, _: value)
+HELD = Method(_over, lambda value, _: value)
 SLOPED = Method(_sloped, _midway)
 
 
@@ -230,176 +220,106 @@ _SIZE = struct.Struct("<HI")
 
 
 class MetricReadings(NamedTuple):
-    """The readings of a metric in one window, in any order.
-
-    Attributes:
-        times_us: event times in µs.
-        values: finite values, one for each time.
-    """
+    """The readings of a metric in one window, in any order."""
 
     times_us: list[int]
     values: list[float]
 
 
-class PartKind(ABC):
+class PartKind(NamedTuple):
     """A part of a metric's statistics.
 
     Attributes:
-        name: identifies the part in state.
         cells: the statistics whose cells store it.
+        of: the part of at least one reading.
+        merged: the part of the readings of all, at least one; None if only the readings tell it.
+        of_cells: the part that these values of its cells store.
+        texts: the values of the cells.
+        parse: the part that these values of the cells are; raises ValueError for any other bytes.
         carries: whether it knows the last reading before the window; it is a :class:`Course` then.
     """
 
-    name: str
     cells: tuple[str, ...]
+    of: Callable[[MetricReadings], Any]
+    merged: Callable[[Sequence[Any]], Any]
+    of_cells: Callable[..., Any]
+    texts: Callable[[Any], tuple[bytes, ...]]
+    parse: Callable[..., Any]
     carries: bool = False
 
-    @abstractmethod
-    def of(self, series: MetricReadings) -> Any:
-        """Returns the part of at least one reading."""
 
-    @abstractmethod
-    def merged(self, one: Any, other: Any) -> Any:
-        """Returns the part of the readings of both; None if only the readings tell it."""
-
-    def merged_all(self, parts: Sequence[Any]) -> Any:
-        """Returns the part of the readings of all, at least one; None if only the readings tell it."""
-        return reduce(lambda one, other: one and self.merged(one, other), parts)
-
-    @abstractmethod
-    def of_cells(self, *values: Any) -> Any:
-        """Returns the part that these values of its cells store."""
-
-    @abstractmethod
-    def texts(self, part: Any) -> tuple[bytes, ...]:
-        """Returns the values of the cells."""
-
-    @abstractmethod
-    def parse(self, *texts: bytes) -> Any:
-        """Parses what :meth:`texts` returned. Raises ValueError for any other bytes."""
-
-
-class _Extreme(PartKind):
+def _extreme(name: str, choose: Any) -> PartKind:
     """The earliest or the latest reading. Of several at the same time, the least or the greatest value."""
 
-    def __init__(self, name: str, choose: Any) -> None:
-        self.name = name
-        self.cells = (name, f"{name}_time")
-        self._choose = choose
-
-    def of(self, series: MetricReadings) -> At:
+    def of(series: MetricReadings) -> At:
         times_us = series.times_us
-        time_us = self._choose(times_us)
+        time_us = choose(times_us)
         first = times_us.index(time_us)
         if times_us.count(time_us) == 1:
             return At(time_us, series.values[first])
         values = [value for each_us, value in zip(*series, strict=True) if each_us == time_us]
-        return At(time_us, self._choose(values, key=order_of))
+        return At(time_us, choose(values, key=order_of))
 
-    def merged(self, one: At, other: At) -> At:
-        return self._choose(one, other, key=lambda at: (at.time_us, order_of(at.value)))
-
-    def of_cells(self, *values: Any) -> At:
-        value, time_us = values
-        return At(time_us, value)
-
-    def texts(self, part: At) -> tuple[bytes, ...]:
-        return format_value(part.value), str(part.time_us).encode()
-
-    def parse(self, *texts: bytes) -> At:
-        value, time = texts
-        return At(parse_time(time), parse_value(value))
+    return PartKind(
+        (name, f"{name}_time"),
+        of,
+        lambda parts: choose(parts, key=lambda at: (at.time_us, order_of(at.value))),
+        lambda value, time_us: At(time_us, value),
+        lambda part: (format_value(part.value), str(part.time_us).encode()),
+        lambda value, time: At(parse_time(time), parse_value(value)),
+    )
 
 
-class _OneCell(PartKind):
-    """A part that one cell stores in the part's own bytes.
-
-    Args:
-        kind: the part's class.
-        name: the part's name, and that of the cell.
-    """
-
-    def __init__(self, kind: type[Sketch] | type[Course], name: str) -> None:
-        self.name = name
-        self.cells = (name,)
-        self._kind = kind
-
-    def of_cells(self, *values: Any) -> Any:
-        (part,) = values
-        return part
-
-    def texts(self, part: Any) -> tuple[bytes, ...]:
-        return (part.to_bytes(),)
-
-    def parse(self, *texts: bytes) -> Any:
-        return self._kind.from_bytes(*texts)
+def _one_cell(
+    name: str,
+    kind: type[Sketch] | type[Course],
+    of: Callable[[MetricReadings], Any],
+    merged: Callable[[Sequence[Any]], Any],
+) -> PartKind:
+    """A part that one cell stores in the part's own bytes."""
+    return PartKind(
+        (name,), of, merged, lambda part: part, lambda part: (part.to_bytes(),), kind.from_bytes, kind is Course
+    )
 
 
-class _Sketched(_OneCell):
-    """A sketch of all values, for quantiles."""
-
-    def of(self, series: MetricReadings) -> Sketch:
-        return Sketch.of(series.values)
-
-    def merged(self, one: Sketch, other: Sketch) -> Sketch:
-        return self.merged_all((one, other))
-
-    def merged_all(self, parts: Sequence[Sketch]) -> Sketch:
-        found = Sketch()
-        for part in parts:
-            found.merge(part)
-        return found
+def _merged_sketches(sketches: Sequence[Sketch]) -> Sketch:
+    found = Sketch()
+    for sketch in sketches:
+        found.merge(sketch)
+    return found
 
 
-class _Coursed(_OneCell):
-    """A course of readings."""
-
-    carries = True
-
-    def __init__(self, name: str, method: Method) -> None:
-        super().__init__(Course, name)
-        self._method = method
-
-    def of(self, series: MetricReadings) -> Course:
-        return course_of(self._method, *series)
-
-    def merged(self, one: Course, other: Course) -> Course | None:
-        return joined(self._method, one, other)
+def _coursed(name: str, method: Method) -> PartKind:
+    return _one_cell(
+        name,
+        Course,
+        lambda series: course_of(method, *series),
+        lambda courses: reduce(lambda one, other: one and joined(method, one, other), courses),
+    )
 
 
-class _Risen(PartKind):
-    """The rise of several sensors together, of which roll-ups keep no course. No readings of a sensor make it."""
+def _no_readings(_series: MetricReadings) -> Risen:
+    raise NotImplementedError("a course tells the rise of a sensor's readings")
 
-    name = "risen"
-    cells = ("risen", "risen_rate")  # rows tell the two numbers as the statistics increase and rate
 
-    def of(self, series: MetricReadings) -> Risen:
-        raise NotImplementedError("a course tells the rise of readings")
-
-    def merged(self, one: Risen, other: Risen) -> Risen:
-        return Risen(one.increase + other.increase, one.rate + other.rate)
-
-    def of_cells(self, *values: Any) -> Risen:
-        return Risen(*values)
-
-    def texts(self, part: Risen) -> tuple[bytes, ...]:
-        return repr(part.increase).encode(), repr(part.rate).encode()
-
-    def parse(self, *texts: bytes) -> Risen:
-        return Risen(*map(float, texts))
-
+# The rise of several sensors together, of which roll-ups keep no course: rows tell its numbers as increase and rate.
+_RISEN = PartKind(
+    ("risen", "risen_rate"),
+    _no_readings,
+    lambda parts: reduce(lambda one, other: Risen(one.increase + other.increase, one.rate + other.rate), parts),
+    Risen,
+    lambda part: (repr(part.increase).encode(), repr(part.rate).encode()),
+    lambda *texts: Risen(*map(float, texts)),
+)
 
 PARTS: Mapping[str, PartKind] = {
-    part.name: part
-    for part in (
-        _Extreme("first", min),
-        _Extreme("last", max),
-        _Sketched(Sketch, "sketch"),
-        _Coursed("rises", RISES),
-        _Coursed("held", HELD),
-        _Coursed("sloped", SLOPED),
-        _Risen(),
-    )
+    "first": _extreme("first", min),
+    "last": _extreme("last", max),
+    "sketch": _one_cell("sketch", Sketch, lambda series: Sketch.of(series.values), _merged_sketches),
+    "rises": _coursed("rises", RISES),
+    "held": _coursed("held", HELD),
+    "sloped": _coursed("sloped", SLOPED),
+    "risen": _RISEN,
 }
 
 
@@ -407,14 +327,14 @@ def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> di
     """Returns the parts of the readings of both. A part that one of them lacks is not known of both."""
     if not one or not other:
         return None
-    both = {name: PARTS[name].merged(part, other[name]) for name, part in one.items() if name in other}
+    both = {name: PARTS[name].merged((part, other[name])) for name, part in one.items() if name in other}
     return {name: part for name, part in both.items() if part is not None}
 
 
 def merged_all(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the parts of the readings of all, at least one. A part that one of them lacks is not known of all."""
     known = {name: [parts[name] for parts in found] for name in found[0] if all(name in parts for parts in found)}
-    merged = {name: PARTS[name].merged_all(parts) for name, parts in known.items()}
+    merged = {name: PARTS[name].merged(parts) for name, parts in known.items()}
     return {name: part for name, part in merged.items() if part is not None}
 
 

@@ -142,14 +142,7 @@ class MetricStats:
         self._combine(before / count, more / count, other.average, other.deviation)
 
     def _combine(self, own: float, others: float, average: float, deviation: float) -> None:
-        """Combines the averages and deviations of two parts; the other statistics must be combined already.
-
-        Args:
-            own: this part's share of the count.
-            others: the other part's share of the count.
-            average: the other part's average.
-            deviation: the other part's deviation.
-        """
+        """Combines averages and deviations of two shares of the count; the other statistics are combined already."""
         weight = sqrt(own * others)
         own_part, others_part = self.deviation * sqrt(own), deviation * sqrt(others)
         combined = hypot(own_part, others_part, (average - self.average) * weight)
@@ -193,12 +186,7 @@ class WindowStats:
             stats.add(value)
 
     def extend(self, columns: Iterable[tuple[str, Sequence[float]]], events: int) -> None:
-        """Adds the readings of several events.
-
-        Args:
-            columns: each metric with its finite values, at least one.
-            events: the number of events.
-        """
+        """Adds the readings of several events."""
         self.events += events
         for metric, values in columns:
             of_values = MetricStats.of(values)
@@ -610,13 +598,7 @@ def add_parts(
     statistics: Statistics,
     readings: Iterable[tuple[Sequence[int], Mapping[str, Sequence[float]]]],
 ) -> None:
-    """Adds the parts that the metrics' statistics are computed from.
-
-    Args:
-        stats: the statistics of the same readings, which are changed in place.
-        statistics: the rules that tell which parts these are.
-        readings: the times in µs, with each metric's values at these times.
-    """
+    """Adds the parts that the metrics' statistics are computed from, given times in µs and values of the readings."""
     gathered: dict[str, MetricReadings] = {}
     for times_us, columns in readings:
         for metric, values in columns.items():

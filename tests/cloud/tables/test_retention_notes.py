@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.retention_notes import (
+    KnownRetention,
     record_added_tiers,
     record_job,
     record_lateness,
@@ -20,10 +21,12 @@ from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell
-from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.gc_policies import MaxAge, Never, parse_policy
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from tests.support.tables import keys_of, unused_name
+from tests.support.lasting import lasting
+from tests.support.tables import created, keys_of, unused_name
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -179,8 +182,6 @@ def test_the_lateness_of_a_job_whose_launch_had_another_clock(name, monkeypatch)
         (b"schema#lateness", b"soon", b"1 2"),
         (b"schema#lateness", b"0000000000000001", b"1"),
         (b"schema#kept", b"raw", b"soon"),
-        (b"schema#kept", b"\xff", b"soon"),
-        (b"schema#seen", b"\xff", b""),
         (b"schema#added", b"hourly", b"soon"),
     ],
 )
@@ -188,5 +189,32 @@ def test_an_invalid_note(name, key, column, value):
     """The error names the row."""
     with Rewriter.open(name) as rewriter:
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
-    with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
+    with pytest.raises(ServerError, match=f"row {key.decode()} contains .* instead of a number; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))
+
+
+# Readers
+
+PLAIN = lasting(TableSchema.default())
+
+
+def test_a_reader_follows_the_table(bigtable):
+    """A reader notices a policy that somebody sets by hand a minute later."""
+    name, clock = created(PLAIN), [0.0]
+    retention = KnownRetention(name, PLAIN, lambda: clock[0])
+    assert retention().ages["stats"] is None
+    tables.apply(name, [tables.Difference("stats", Never(), MaxAge(timedelta(days=1)))])
+    clock[0] = 59
+    assert retention().ages["stats"] is None
+    clock[0] = 60
+    assert retention().ages["stats"] == timedelta(days=1)
+
+
+def test_a_reader_without_permission(monkeypatch):
+    """Nothing is certain of a table whose policies can't be read; its rows can still be."""
+
+    def refuse(_):
+        raise ServerError("permission denied")
+
+    monkeypatch.setattr(tables, "describe", refuse)
+    assert not KnownRetention(None, PLAIN)().known

@@ -131,11 +131,6 @@ def test_the_format(name):
     assert len(expected.to_bytes()) == pytest.approx(len(encoded), rel=0.05)
 
 
-def test_every_golden_file_is_read():
-    """The folder has no other files."""
-    assert {path.stem for path in golden("").parent.iterdir()} == set(GOLDEN)
-
-
 @given(st.sampled_from(sorted(GOLDEN)), st.data())
 def test_damaged_bytes(name, data):
     """Damaged bytes raise an error of ours or are other readings; nothing larger than the bytes is made on the way."""
@@ -148,7 +143,7 @@ def test_damaged_bytes(name, data):
             list(found._kept.events() if found._kept else ())
 
 
-@pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x49, 0x69, 0x80, 0x81, 0x89, 0x99, 0x1A, 0x1B])
+@pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x49, 0x69, 0x80, 0x81, 0x89, 0x99, 0x1A, 0x1B, 0x1C])
 def test_another_format(first):
     """Another release's bytes raise an error instead of being misread."""
     with pytest.raises(ValueError, match=r"^another release wrote this accumulator; drain the job"):

@@ -42,15 +42,6 @@ def test_any_order(day, rng):
     assert contents(merged(dict(hours), BY_DEFAULT).stats) == contents(found)
 
 
-@given(days)
-def test_inputs_do_not_change(day):
-    """A result is a copy: adding to it does not change the hours."""
-    hours = {hour * HOUR_US: stats_of(events) for hour, events in day.items()}
-    before = [contents(stats) for stats in hours.values()]
-    merged(hours, BY_DEFAULT).stats.add({"t": 5.0, "w": 5.0})
-    assert [contents(stats) for stats in hours.values()] == before
-
-
 @pytest.mark.parametrize("told", [{0: True, 1: False}, {0: False, 1: True}, {1: False, 0: True, 3: True}])
 def test_a_newest_event_that_tells_nothing(told):
     """A day tells what its newest event tells, also if an hour before tells metadata."""

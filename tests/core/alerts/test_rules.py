@@ -157,7 +157,7 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
         (_warm('sensors = ""'), "sensors takes a text"),
         (_warm("sensors = []"), "sensors takes a glob"),
         (_warm('sensors = ["a#b"]'), "rule warm: "),
-        (_warm('sensors_file = "a.txt"'), "sensors_file names a file that only alerts check and alerts apply read"),
+        (_warm('sensors_file = "a.txt"'), "sensors_file names a file that only alerts apply reads"),
         (_warm('unchanged_for = "2h"'), "above does not go with unchanged_for"),
         (_warm("tolerance = 1"), "tolerance does not go with a limit; it belongs to unchanged_for"),
         (_warm(above='unchanged_for = "2h"\ntolerance = -1'), "tolerance takes a number from 0"),

@@ -78,7 +78,7 @@ def test_a_hostile_value(column):
     assert rows
     for row in rows:
         finding = audited(row)
-        assert column in {each.statistic for each in finding.differences}
+        assert column in {each.column for each in finding.differences}
         assert list(finding.cells) == RIGHT.cells
 
 

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from pipeline.core.completion.work_list import (
     LATE,
-    encoded_work_rows,
     listing,
     listing_time,
     parse_work_key,
@@ -15,7 +14,7 @@ from pipeline.core.completion.work_list import (
 )
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
-from pipeline.core.rows.rows import Cell, encoded
+from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.strategies import sensor_ids
@@ -29,13 +28,6 @@ def test_the_format():
     assert row.key == b"repair#hourly#sensor-1#2026-02-17T10"
     assert row.cells == [Cell("stats", b"late", 9_999_999_999_999_000, b"1")]
     assert work_row(Tier(Window.parse("15m"), "s"), "x", START_US).key == b"repair#15m#x#2026-02-17T10:00:00"
-
-
-def test_encoded_rows():
-    """The rows of windows are those that each window has by itself, in the order given."""
-    tier = Tier(HOURLY, "stats")
-    windows = [("b", START_US), ("a", START_US + HOURLY.length_us)]
-    assert encoded_work_rows(tier, windows) == [encoded(work_row(tier, *window)) for window in windows]
 
 
 @given(st.sampled_from([LATE, b"backfill", b"a-b"]), st.integers(0, 10**16 - 1))

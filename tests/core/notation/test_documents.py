@@ -24,7 +24,7 @@ from pipeline.core.notation.documents import (
 _OWN_BYTES = {
     "core/alerts/alert_messages.py", "core/alerts/group_alerts.py", "core/alerts/silence_clock.py",
     "job/template_parameters.py", "transforms/alerts.py",
-    "backfill/done.py", "backfill/run.py", "repair/report.py", "local/proof.py", "local/embedded/schemas.py",
+    "backfill/here.py", "backfill/run.py", "repair/report.py", "local/proof.py", "local/embedded/schemas.py",
     "core/statistics/member.py", "core/panes/woken_windows.py", "cli/console.py",
 }  # fmt: skip
 

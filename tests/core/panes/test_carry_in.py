@@ -3,28 +3,15 @@
 from itertools import islice
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from pipeline.core.panes.firing import RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from tests.support.courses import READINGS, SCHEMA, check, deliver
-from tests.support.exhaustive import examples
-from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, rows_of
+from tests.support.courses import SCHEMA, check
+from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.memory import Memory
-
-
-@settings(max_examples=examples(100), phases=[Phase.generate], deadline=None)
-@given(READINGS, st.randoms(use_true_random=False))
-def test_any_order_gives_the_same_rows(readings, chance):
-    """In any batches, however often delivered, with late readings of any age and with restarts."""
-    group = deliver(Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY), readings, chance)
-    group.watermark(MIDNIGHT + 3 * DAY + LATENESS)
-    group.pass_time(2 * MINUTE)
-    check(rows_of(group), readings)
 
 
 def without_raw_rows(table):

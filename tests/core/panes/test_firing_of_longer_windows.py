@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.core.panes.firing import Aggregation, FiringRules, first_waiting, follow_every_us
+from pipeline.core.panes.firing import Aggregation, FiringRules
 from pipeline.core.schema.toml import parse_schema
 
 SECOND = 1_000_000
@@ -26,10 +26,9 @@ def test_longer_windows_that_wait(tiers, early_s, waiting, noted, every_s):
     """They have more than 48 windows of the shortest tier; a process on one machine notes them."""
     text = ", ".join(f'"{window}" = "f{index}"' for index, window in enumerate(tiers))
     schema = parse_schema(f"tiers = {{ {text} }}")
-    rules = FiringRules(schema.tiers[0].window, early_s * SECOND, 0, 0, waiting=first_waiting(schema.tiers))
+    rules = FiringRules(schema.tiers[0].window, early_s * SECOND, 0, 0)
     aggregation = Aggregation(schema.tiers, rules)
     waits = zip(schema.tiers, aggregation.waits, strict=True)
     assert [tier.window.text for tier, each in waits if each] == waiting
     assert [tier.window.text for tier in aggregation.noted] == noted
-    assert rules.waiting == next((tier.window for tier in schema.tiers if tier.window.text in waiting), None)
-    assert follow_every_us(rules.window, rules.early_us, rules.waiting) == every_s * SECOND
+    assert aggregation.follow_every_us == every_s * SECOND

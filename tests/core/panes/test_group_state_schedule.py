@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
+from pipeline.core.panes.firing import END_US, NEVER_US, Aggregation, FiringRules
 from pipeline.core.panes.group_state import Schedule, Timers
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import HOURLY
 
 HOUR = HOURLY.length_us
@@ -60,14 +61,15 @@ def test_phases():
 def test_when_longer_windows_follow(early_s, minutes):
     """They follow at times of the group's own, twelve early panes apart, and at most twelve times in an hour."""
     firing = replace(FIRING, early_us=early_s * SECOND)
+    every_us = Aggregation((Tier(HOURLY, "hours"),), firing).follow_every_us
     schedule, now_us, times = Schedule(firing, group=7), NOW, []
     while now_us < NOW + 3 * HOUR:
-        schedule.follow(now_us)
+        schedule.follow(now_us, every_us)
         now_us = schedule.follow_us
         times.append(now_us)
     assert {after - before for before, after in pairwise(times)} == {minutes * MINUTE}
     schedule = Schedule(firing, group=8)
-    schedule.follow(NOW)
+    schedule.follow(NOW, every_us)
     assert 0 < schedule.follow_us - NOW <= minutes * MINUTE
     assert schedule.follow_us != times[0]
 
@@ -111,42 +113,9 @@ def test_what_is_closed_stays_closed():
     schedule = Schedule(FiringRules(HOURLY, 0, 0, 0))
     schedule.pass_watermark(2 * HOUR)
     assert schedule.closed_us == 2 * HOUR
-    schedule = Schedule.from_bytes(schedule.to_bytes(), FiringRules(HOURLY, 0, 0, 10 * HOUR))
+    schedule, _ = Schedule.from_bytes(schedule.to_bytes(), FiringRules(HOURLY, 0, 0, 10 * HOUR))
     schedule.pass_watermark(3 * HOUR)
     assert schedule.closed_us == 2 * HOUR
-
-
-def test_a_timer_that_was_replaced_by_an_earlier_one():
-    """A runner may deliver it as well: it changes nothing."""
-    schedule = Schedule(FIRING)
-    schedule.expect(0, NOW)
-    schedule.pass_watermark(HOUR)
-    schedule.done({0})
-    assert not schedule.pass_watermark(HOUR)
-    assert not schedule.pass_time(NOW + HOUR)
-
-
-def test_timers_are_whole_milliseconds():
-    """A runner rounds them down: half a millisecond too early, nothing would be due yet."""
-    for group in range(20):
-        schedule = Schedule(FIRING, group)
-        timers = schedule.expect(0, NOW)
-        assert timers.clock_us % 1000 == 0
-        assert schedule.pass_time(timers.clock_us) == {0}
-
-
-def test_a_timer_that_is_delivered_twice():
-    """The second delivery may clear the timer that was set after the first: it is set again."""
-    schedule = Schedule(FIRING)
-    schedule.expect(0, NOW)
-    schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
-    schedule.open_watermark_us = 2 * HOUR
-    assert schedule.rearm() == Timers(None, None)
-    assert schedule.expect(HOUR, NOW + 6 * MINUTE) == Timers(None, NOW + 10 * MINUTE)
-    assert not schedule.pass_time(NOW + 6 * MINUTE)
-    assert schedule.rearm() == Timers(None, NOW + 10 * MINUTE)
-    assert not schedule.pass_watermark(HOUR // 2)
-    assert schedule.rearm() == Timers(2 * HOUR, None)
 
 
 class Runner:
@@ -217,18 +186,17 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that an update keeps what is in the state."""
     schedule = Schedule(FIRING, 0, 1, 2, 3, 4, 5, 6, True, 7, {8: 9})
-    assert schedule.to_bytes().hex() == "06061c" + "".join(
+    assert schedule.to_bytes().hex() == "06071d" + "".join(
         f"{number:02x}" + "00" * 7 for number in (1, 2, 5, 3, 4, 6, 1, 7, 8, 9)
     )
-    assert Schedule.from_bytes(schedule.to_bytes(), FIRING) == schedule
+    assert Schedule.from_bytes(schedule.to_bytes(), FIRING) == (schedule, True)
 
 
 def test_another_release():
     """It knows what has passed, what is closed, and the number of firings; not which timers are set."""
     data = Schedule(FIRING, 0, 1, 2, 3, 4, 5, 6, True, 7, {8: 9}).to_bytes()
     data = data[:1] + b"\x00" + data[2:]
-    assert Schedule.from_bytes(data, FIRING) is None
-    assert Schedule.of_another_release(data, FIRING) == Schedule(FIRING, 0, 1, 2, firings=5)
+    assert Schedule.from_bytes(data, FIRING) == (Schedule(FIRING, 0, 1, 2, firings=5), False)
 
 
 @pytest.mark.parametrize("start_us", [0, HOUR])

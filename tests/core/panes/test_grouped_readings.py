@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
-from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.layouts import Identity
 from pipeline.core.schema.rate import Rate, group_of, groups_for, groups_of_batch
 from pipeline.core.windows import HOURLY, parse_window
 
@@ -54,14 +54,6 @@ def test_one_part_for_a_group_and_window():
     events = [Event(f"s{n}", T + n % 2 * HOUR, {"t": 1.0}, {}) for n in range(100)]
     parts = taken(events, groups=4)
     assert len(parts) == len({(part.group, start_of_readings(part.data)) for part in parts}) == 8
-
-
-def test_nothing_is_taken_twice():
-    """What was taken is gone."""
-    gathered = GroupedReadings(HOURLY)
-    gathered.add([Event("a", T, {"t": 1.0}, {})])
-    assert len(list(gathered.take_groups())) == 1
-    assert not list(gathered.take_groups())
 
 
 def test_the_bytes_of_this_release():

@@ -80,17 +80,6 @@ def test_raw_rows_come_back(raw):
 
 
 @pytest.mark.parametrize("text", SCHEMAS)
-def test_readings_of_written_rows(text):
-    """Without a refusal, all readings count as they came."""
-    schema = parse_schema(text)
-    raw = raw_of(schema, EVENTS)
-    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
-    unconfirmed.add(raw)
-    assert unconfirmed.confirm([]) == raw.readings
-    assert unconfirmed.confirm([]) == []
-
-
-@pytest.mark.parametrize("text", SCHEMAS)
 @given(refused=st.sets(st.sampled_from(range(len(EVENTS)))))
 def test_readings_of_refused_rows_do_not_count(text, refused):
     """The readings of refused rows are left out, and all others of the same windows count, as if alone."""

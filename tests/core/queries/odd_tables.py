@@ -6,8 +6,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.key_space import KeyBindings
-from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import TableSchema
 from tests.core.queries.feeds import SECOND_US, START_US
@@ -70,7 +69,7 @@ def table_with(schema, feed, odd):
                 "family": Row(row.key, [Cell(schema.metrics.families[-1], b"t", time_us, b"2")]),
                 "longer key": Row(row.key + b"0", row.cells),
                 "key of no time": Row(row.key[:-1] + b"x", row.cells),
-                "time out of range": Row(schema.keys.prefix(KNOWN) + b"0" * 16, row.cells),
+                "time out of range": Row(schema.key.prefix(KNOWN) + b"0" * 16, row.cells),
             }[kind]
         )
     return Memory(rows)

@@ -40,6 +40,18 @@ def same(records, expected):
     ]
 
 
+def with_metrics(records, metrics):
+    """Returns the events that have any of the metrics, with these readings alone; all of them for None."""
+    if metrics is None:
+        return records
+    of_metrics = [{name: record.readings[name] for name in metrics if name in record.readings} for record in records]
+    return [
+        replace(record, readings=readings, metadata={})
+        for record, readings in zip(records, of_metrics, strict=True)
+        if readings
+    ]
+
+
 def location_of(sensor):
     return {"location": f"here-{len(sensor)}"}
 
@@ -48,7 +60,7 @@ def location_of(sensor):
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
 def test_queries_return_what_was_written(schema, events, data):
-    """For every sensor, a range returns exactly its events, the newest first, and latest returns the newest."""
+    """For every sensor, a range returns exactly its events, the newest first, or of metrics only these readings."""
     table = table_of(schema, events)
     for sensor in SENSORS:
         expected = sorted(
@@ -63,29 +75,10 @@ def test_queries_return_what_was_written(schema, events, data):
         start_us, end_us = sorted(data.draw(st.tuples(st.sampled_from(times), st.sampled_from(times))))
         end_us += data.draw(st.sampled_from([1, 1000, SECOND_US]))
         limit = data.draw(st.none() | st.integers(1, 5))
-        query = Query(start_us, end_us, None, limit, location_of(sensor))
+        metrics = data.draw(st.none() | st.sets(st.sampled_from((*METRICS, "unheard-of")), min_size=1).map(tuple))
+        query = Query(start_us, end_us, metrics, limit, location_of(sensor))
         inside = [record for record in expected if start_us <= record.event_time_us < end_us]
-        assert same(list(events_of(schema, table, sensor, query)), inside[:limit])
-
-
-@each_schema
-@settings(max_examples=3, deadline=None)
-@given(events=feeds(), metrics=st.sets(st.sampled_from((*METRICS, "unheard-of")), min_size=1))
-def test_metrics(schema, events, metrics):
-    """A query for metrics returns only these readings, from events that have any of them, without metadata."""
-    table = table_of(schema, events)
-    for sensor in SENSORS:
-        query = Query(metrics=tuple(metrics), metadata=location_of(sensor))
-        records = list(events_of(schema, table, sensor, query))
-        limited = list(events_of(schema, table, sensor, replace(query, limit=2)))
-        assert limited == records[:2]
-        expected = [
-            (record.event_time_us, {m: v for m, v in record.readings.items() if m in metrics})
-            for record in (expected_record(schema, event) for event in events if event.sensor_id == sensor)
-        ]
-        expected = sorted((pair for pair in expected if pair[1]), key=lambda pair: -pair[0])
-        assert [(record.event_time_us, record.readings) for record in records] == expected
-        assert all(record.metadata == {} for record in records)
+        assert same(list(events_of(schema, table, sensor, query)), with_metrics(inside, metrics)[:limit])
 
 
 @each_schema
@@ -164,14 +157,9 @@ def test_all_sensors(schema, events, metrics):
     query = Query(START_US, START_US + 2 * DAY_US, metrics)
     records = list(events_of_all(schema, table, query))
     expected = [expected_record(schema, event) for event in events]
-    if metrics:
-        of_metrics = ({metric: r.readings[metric] for metric in metrics if metric in r.readings} for r in expected)
-        expected = [
-            replace(record, readings=readings, metadata={})
-            for record, readings in zip(expected, of_metrics, strict=True)
-            if readings
-        ]
-    inside = [record for record in expected if query.start_us <= record.event_time_us < query.end_us]
+    inside = [
+        record for record in with_metrics(expected, metrics) if query.start_us <= record.event_time_us < query.end_us
+    ]
     if not schema.key.time_first:
         for sensor in {record.sensor_id for record in inside}:
             of_sensor = [record for record in records if record.sensor_id == sensor]

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.queries.events import Query, events_of, places
-from pipeline.core.queries.many import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.queries.reads import raise_foreign
+from pipeline.core.queries.sweeps import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.event_block import EventBlock
-from pipeline.core.rows.records import RawRecord
+from pipeline.core.rows.records import EventBlock, RawRecord
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import WindowStats, split_qualifier

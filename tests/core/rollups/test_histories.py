@@ -14,7 +14,7 @@ from pipeline.core.panes.firing import RollupRules
 from pipeline.core.panes.group_firing import PaneContributions
 from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, key_of_members
+from pipeline.core.rollups.levels import Levels, ShardWindow, key_of_members
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row
 from pipeline.core.rows.rollup_rows import PARTS, ROLLUP, parse_rollup_row
@@ -281,20 +281,15 @@ class Story:
                     key = key_of_members(RULES, of)
                     if any(cell.qualifier == sensor.encode() for cell in self.table.cells(key)):
                         windows.setdefault(of, []).append(sensor)
-        settling = RollupSettling(RULES, self.read_between, self.write_between)
-        groups = settling.members(windows, less=True)
-        settling.parts(groups, resets=True)
-        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some}, resets=True)
+        settling = RollupSettling(RULES, self.read_between, self.write_between, less=True)
+        settling.settle(windows)
         settling.forgotten(windows)
 
     def settle_windows(self, windows, less):
         of_shards = {}
         for tier, start_us, sensor in windows:
             of_shards.setdefault(ShardWindow(tier, start_us, group_of(sensor.encode(), 3)), []).append(sensor)
-        settling = RollupSettling(RULES, self.read_between, self.write_between)
-        groups = settling.members(of_shards, less=less)
-        settling.parts(groups, resets=less)
-        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some}, resets=less)
+        RollupSettling(RULES, self.read_between, self.write_between, less=less).settle(of_shards)
 
     def some_windows(self):
         tier = self.random.randrange(2)
@@ -348,7 +343,7 @@ class Story:
             for row in self.table.rows(f"{ROLLUP}#{tier.window.label}#".encode()):
                 record = parse_rollup_row(tier.window, row)
                 if record is not None:
-                    found[tier.window.text, record.name, record.value, record.start_us] = record
+                    found[tier.window.text, record.group.rollup, record.group.text, record.start_us] = record
         assert found.keys() == expected.keys()
         for key, record in found.items():
             assert_same(record, *expected[key])

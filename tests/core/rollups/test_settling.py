@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.rollups.audit import audit_group
+from pipeline.core.rollups.comparison import audit_group
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import (
     GroupWindow,
@@ -102,15 +102,12 @@ class Table:
 
     def settle(self, sensors):
         """Settles the roll-ups of sensors."""
-        settling = RollupSettling(RULES, self.read, self.write)
+        settling = RollupSettling(RULES, self.read, self.write, less=True)
         windows = {
             ShardWindow(0, START_US, shard): [each for each in sensors if group_of(each.encode(), 2) == shard]
             for shard in range(2)
         }
-        groups = settling.members({of: ids for of, ids in windows.items() if ids}, less=True)
-        settling.parts(groups, resets=True)
-        of_groups = {GroupWindow(0, START_US, group) for of_shard in groups.values() for group in of_shard}
-        settling.groups(of_groups, resets=True)
+        settling.settle({of: ids for of, ids in windows.items() if ids})
         if self.forgets:
             settling.forgotten(windows)
 
@@ -144,7 +141,7 @@ class Table:
             record = parse_rollup_row(TIER.window, row)
             if record is not None:
                 metrics = {name: (each.count, each.sum or 0.0) for name, each in record.metrics.items()}
-                found[record.name, record.value] = record.sensors, record.reading_count, metrics
+                found[record.group.rollup, record.group.text] = record.sensors, record.reading_count, metrics
         return found
 
 
@@ -237,9 +234,9 @@ def audit(table, rules=RULES):
 
 
 def mend(table, wrong):
-    settling = RollupSettling(RULES, table.read, table.write)
-    settling.parts({ShardWindow(0, START_US, shard): [wrong.of.group] for shard in wrong.shards}, resets=True)
-    settling.groups([wrong.of], resets=True)
+    settling = RollupSettling(RULES, table.read, table.write, less=True)
+    settling.parts({ShardWindow(0, START_US, shard): [wrong.of.group] for shard in wrong.shards})
+    settling.groups([wrong.of])
 
 
 @given(st.integers(0, 1 << 32))
@@ -283,7 +280,7 @@ def test_an_audit_of_groups(seed):
     ):  # fmt: skip
         spoil()
         ((value, wrong),) = audit(table).items()
-        assert (value, wrong.problem) == ("north", problem)
+        assert (value, wrong.record(SCHEMA.tiers)["problem"]) == ("north", problem)
         mend(table, wrong)
         assert audit(table) == {}
         assert_right(table)

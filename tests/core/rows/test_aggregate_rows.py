@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import from_datetime
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
-    aggregate_prefix,
     aggregate_range,
     aggregate_record,
     aggregate_row,
@@ -27,30 +25,11 @@ from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import BY_DEFAULT, DEFAULT, Statistics, WindowStats, split_qualifier
 from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.memory import Memory
-from tests.support.strategies import sensor_ids, spans, times
+from tests.support.strategies import sensor_ids, times
 
 windows = st.sampled_from(["90s", "15m", "1h", "6h", "1d"]).map(Window.parse)
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
 TEN = from_datetime(datetime(2026, 2, 17, 10, tzinfo=UTC))
-
-
-@given(windows, sensor_ids, times)
-def test_key_round_trip(window, sensor_id, time_us):
-    """An aggregate key parses back into its sensor and the start of its window."""
-    start_us = window.start_of(time_us)
-    key = aggregate_key(window, sensor_id, start_us)
-    assert key.startswith(aggregate_prefix(window).encode())
-    assert parse_aggregate_key(window, key) == (sensor_id, start_us)
-
-
-@given(windows, sensor_ids, spans, times)
-def test_range_holds_the_windows_that_start_inside(window, sensor_id, bounds, time_us):
-    """A key range contains a window if and only if its start is in the half-open range of times."""
-    bounds = [min(bound, LATEST_US - window.length_us) for bound in bounds]
-    start_us = window.start_of(min(time_us, LATEST_US - window.length_us))
-    key_range = aggregate_range(window, sensor_id, *bounds)
-    inside = key_range.start <= aggregate_key(window, sensor_id, start_us) < key_range.end
-    assert inside == (bounds[0] <= start_us < bounds[1])
 
 
 @pytest.mark.parametrize(

@@ -1,79 +1,61 @@
 import pytest
 
-from pipeline.core.schema.changes import changes
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.changes import ALTERNATIVE, DeclaredSchema, changes
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
+from pipeline.core.windows import HOURLY, Window
 
-DEFAULT = parse_schema("")
-INSTEAD = (
-    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
-)
+DEFAULT = TableSchema.default()
+POLICIES = "policies.{} is absent, wanted '{}'"
+NEWEST = "maxage=730d || maxversions=1"
+RATE = "{'every': '1s', 'metrics': 1, 'metadata': 0}"
+TWO = 'raw = ["*"]\nlogs = ["log_*"]'
 
 
 def found_changes(stored, requested):
-    return [(str(change), change.safe) for change in changes(parse_schema(stored), parse_schema(requested))]
-
-
-def test_statistics_are_lists():
-    """A difference shows statistics as the TOML does."""
-    [(shown, _)] = found_changes('[statistics]\nt = ["min", "max"]', '[statistics]\nt = ["min"]')
-    assert shown == "statistics.t is ['min', 'max'], wanted ['min']"
-
-
-def test_nothing_changes():
-    """The same schema, however it is written, is no change."""
-    assert changes(DEFAULT, DEFAULT) == []
-    assert changes(parse_schema(format_schema(DEFAULT)), TableSchema.default()) == []
-    assert found_changes('[tiers]\n60m = "stats"', '[tiers]\n1h = "stats"') == []
-    assert (
-        found_changes(
-            '[policies]\nraw = "maxage=24h || maxversions=1"', '[policies]\nraw = "maxversions=1 or maxage=1d"'
-        )
-        == []
-    )
+    return changes(parse_schema(stored), parse_schema(requested))
 
 
 @pytest.mark.parametrize(
     ("stored", "requested", "changed"),
     [
-        ("", '[policies]\nraw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
+        ("", format_schema(DEFAULT), []),
+        ('[tiers]\n60m = "stats"', '[tiers]\n1h = "stats"', []),
+        ('policies.raw = "maxage=24h || maxversions=1"', 'policies.raw = "maxversions=1 or maxage=1d"', []),
+        ("", 'policies.raw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
+        ("", 'policies.stats = "never"', [f"policies.stats is '{NEWEST}', wanted 'maxversions=1'"]),
         (
             "",
-            '[policies]\nstats = "never"',
-            ["policies.stats is 'maxage=730d || maxversions=1', wanted 'maxversions=1'"],
+            f"[metrics]\n{TWO}",
+            ["metrics.logs is absent, wanted ['log_*']", POLICIES.format("logs", "maxage=90d")],
         ),
+        ('metrics.raw = ["t"]', 'metrics.raw = ["t", "h"]', ["metrics.raw is ['t'], wanted ['t', 'h']"]),
         (
-            "",
-            '[metrics]\nraw = ["*"]\nlogs = ["log_*"]',
-            ["metrics.logs is absent, wanted ['log_*']", "policies.logs is absent, wanted 'maxage=90d'"],
-        ),
-        ('[metrics]\nraw = ["t"]', '[metrics]\nraw = ["t", "h"]', ["metrics.raw is ['t'], wanted ['t', 'h']"]),
-        (
-            '[metrics]\nraw = ["*"]\nlogs = ["log_*"]',
+            f"[metrics]\n{TWO}",
             '[metrics]\nlogs = ["log_*"]\nraw = ["*"]',
             ["metrics is ['raw', 'logs'], wanted ['logs', 'raw']"],
         ),
-        (
-            "[metadata]\n",
-            "",
-            ["metadata.meta is absent, wanted ['*']", "policies.meta is absent, wanted 'maxage=90d'"],
-        ),
+        ("[metadata]", "", ["metadata.meta is absent, wanted ['*']", POLICIES.format("meta", "maxage=90d")]),
         (
             "",
             '[tiers]\n1h = "stats"\n1d = "days"',
-            ["tiers.1d is absent, wanted 'days'", "policies.days is absent, wanted 'maxage=730d || maxversions=1'"],
+            ["tiers.1d is absent, wanted 'days'", POLICIES.format("days", NEWEST)],
         ),
-        ("", '[rate]\nevery = "1s"', ["rate is absent, wanted {'every': '1s', 'metrics': 1, 'metadata': 0}"]),
-        ("", '[metrics.t]\nunit = "m"', ["metrics.t.unit is absent, wanted 'm'"]),
-        ('[metrics.t]\nunit = "m"', "", ["metrics.t.unit is 'm', wanted absent"]),
+        ("", 'rate.every = "1s"', [f"rate is absent, wanted {RATE}"]),
+        ('rate.every = "1s"', "", [f"rate is {RATE}, wanted absent"]),
+        ("", 'metrics.t.unit = "m"', ["metrics.t.unit is absent, wanted 'm'"]),
+        ('metrics.t.unit = "m"', "", ["metrics.t.unit is 'm', wanted absent"]),
         ("", "metadata_alone = true", ["metadata_alone is absent, wanted True"]),
-        ("metadata_alone = true", "", ["metadata_alone is True, wanted absent"]),
-        ('[rate]\nevery = "1s"', "", ["rate is {'every': '1s', 'metrics': 1, 'metadata': 0}, wanted absent"]),
     ],
 )
 def test_safe(stored, requested, changed):
     """Changes of policies, globs, units, the rate and metadata alone are safe, and so are new families and tiers."""
-    assert found_changes(stored, requested) == [(change, True) for change in changed]
+    found = found_changes(stored, requested)
+    assert [str(change) for change in found] == changed
+    assert all(change.safe for change in found)
+
+
+ELSEWHERE = "and no reader would look for {} there any more"
 
 
 @pytest.mark.parametrize(
@@ -99,35 +81,29 @@ def test_safe(stored, requested, changed):
         ),
         (
             "",
-            '[metrics]\nreadings = ["*"]',
+            'metrics.readings = ["*"]',
             "metrics.raw is ['*'], wanted absent",
-            "the family may contain readings, and no reader would look for them there any more",
+            f"the family may contain readings, {ELSEWHERE.format('them')}",
         ),
         (
             "",
-            "[tiers]\n",
-            "tiers.1h is 'stats', wanted absent",
-            "the family may contain aggregates, and no reader would look for them there any more",
+            'metadata.info = ["*"]',
+            "metadata.meta is ['*'], wanted absent",
+            f"the family may contain metadata, {ELSEWHERE.format('it')}",
         ),
         (
             "",
             '[tiers]\n1h = "hours"',
             "tiers.1h is 'stats', wanted 'hours'",
-            "the family may contain aggregates, and no reader would look for them there any more",
+            f"the family may contain aggregates, {ELSEWHERE.format('them')}",
         ),
     ],
 )
 def test_unsafe(stored, requested, change, why):
     """Changes that would lose rows are refused with the reason and an alternative."""
-    (unsafe,) = (each for each in changes(parse_schema(stored), parse_schema(requested)) if not each.safe)
+    (unsafe,) = (each for each in found_changes(stored, requested) if not each.safe)
     assert str(unsafe) == change
-    assert unsafe.refusal == f"{change}: {why}; {INSTEAD}"
-
-
-def test_a_family_that_moves():
-    """A family of readings can't become a family of metadata."""
-    requested = parse_schema('[metrics]\nmeta = ["*"]\n[metadata]\nraw = ["*"]')
-    assert [change.key for change in changes(DEFAULT, requested) if not change.safe] == ["metrics.raw", "metadata.meta"]
+    assert unsafe.refusal == f"{change}: {why}; {ALTERNATIVE}"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +119,7 @@ def test_a_family_that_moves():
 )
 def test_statistics(before, after, safe):
     """Statistics may be added. One that is taken away would keep its old value in rows that are written again."""
-    actual, wanted = (parse_schema(f"[statistics]\n{rules}") for rules in (before, after))
-    found = changes(actual, wanted)
+    found = found_changes(f"[statistics]\n{before}", f"[statistics]\n{after}")
     assert found
     assert all(change.safe for change in found) is safe
 
@@ -156,11 +131,7 @@ SHOWN = "{'by': 'metadata.site', 'tiers': ['1h'], 'metrics': ['t']}"
 @pytest.mark.parametrize(
     ("before", "after", "changed"),
     [
-        (
-            "",
-            SITE,
-            [f"rollups.site is absent, wanted {SHOWN}", "rollups.shards is absent, wanted 256"],
-        ),
+        ("", SITE, [f"rollups.site is absent, wanted {SHOWN}", "rollups.shards is absent, wanted 256"]),
         ("shards = 256\n", SITE, [f"rollups.site is absent, wanted {SHOWN}"]),
         (SITE, "shards = 256", [f"rollups.site is {SHOWN}, wanted absent"]),
         (SITE, SITE.replace('["1h"]', '["60m"]'), []),
@@ -172,9 +143,9 @@ SHOWN = "{'by': 'metadata.site', 'tiers': ['1h'], 'metrics': ['t']}"
     ],
 )
 def test_rollups(before, after, changed):
-    """Roll-ups may be added, dropped, and have other tiers and metrics; only what they mean counts."""
+    """Roll-ups may be added, dropped, and have other tiers and metrics; another notation is no change."""
     tiers = '[tiers]\n1h = "hours"\n1d = "days"\n[rollups]\n'
-    found = changes(parse_schema(tiers + before), parse_schema(tiers + after))
+    found = found_changes(tiers + before, tiers + after)
     assert [str(change) for change in found if change.key != "policies.rollup"] == changed
     assert all(change.safe for change in found)
 
@@ -196,6 +167,68 @@ def test_rollups(before, after, changed):
 )
 def test_unsafe_changes_of_rollups(after, refusal):
     """Other groups of the same name, and other shards, would mix with the rows that exist."""
-    (change,) = changes(parse_schema("[rollups]\n" + SITE), parse_schema("[rollups]\n" + after))
+    (change,) = found_changes("[rollups]\n" + SITE, "[rollups]\n" + after)
     assert not change.safe
     assert change.refusal == refusal
+
+
+# Flags
+
+TWO_TIERS = parse_schema('[tiers]\n1d = "days"\n1h = "hours"')
+NO_TIERS = parse_schema("[tiers]\n")
+OTHER_KEY = parse_schema('key = "{sensor_id}#{reverse_ms}"\nvalues = "float64"')
+
+
+@pytest.mark.parametrize(
+    ("table", "declared", "phrases"),
+    [
+        (TWO_TIERS, {}, []),
+        (NO_TIERS, {}, []),
+        (DEFAULT, {"raw": "raw", "stats": "stats", "meta": "meta", "window": Window.parse("60m")}, []),
+        (TWO_TIERS, {"stats": "hours", "window": HOURLY}, []),
+        (DEFAULT, {"raw": "readings"}, ["the family of readings is declared as readings, the table's is raw"]),
+        (
+            parse_schema(f"[metrics]\n{TWO}"),
+            {"raw": "raw"},
+            ["the family of readings is declared as raw, the table's is raw, logs"],
+        ),
+        (
+            TWO_TIERS,
+            {"stats": "days", "window": Window.parse("1d")},
+            [
+                "the family of aggregates is declared as days, the table's is hours",
+                "the shortest window is declared as 1d, the table's is 1h",
+            ],
+        ),
+        (
+            NO_TIERS,
+            {"stats": "stats", "window": HOURLY},
+            [
+                "the family of aggregates is declared as stats, the table's is none",
+                "the shortest window is declared as 1h, the table's is none",
+            ],
+        ),
+        (TableSchema.for_new_table(), {"default": True}, []),
+        (parse_schema('policies.raw = "never"\nrate.every = "1s"\nmetrics.t.unit = "m"'), {"default": True}, []),
+        (TableSchema.default(raw="r"), {"default": True, "raw": "r"}, []),
+        (
+            OTHER_KEY,
+            {"default": True},
+            [
+                "--schema=default: key is '{sensor_id}#{reverse_ms}', wanted '{sensor_id}#{reverse_us}'",
+                "--schema=default: values is 'float64', wanted 'text'",
+            ],
+        ),
+    ],
+)
+def test_declared_by_flags(table, declared, phrases):
+    """Each flag that contradicts the table is a phrase with both values; flags that are not set leave all to it."""
+    assert list(DeclaredSchema(**declared).disagreements(table)) == phrases
+
+
+def test_default_schema_with_declared_names():
+    """The default schema takes families and window from the flags, which may not contradict each other."""
+    declared = DeclaredSchema(raw="r", stats="s", meta="m", window=Window.parse("15m"))
+    assert declared.schema() == TableSchema.default("r", "s", "m", Window.parse("15m"))
+    with pytest.raises(SchemaError, match="family raw is already used by metrics"):
+        DeclaredSchema(stats="raw").schema()

@@ -1,4 +1,3 @@
-import pickle
 from fnmatch import fnmatchcase
 
 import pytest
@@ -29,12 +28,6 @@ def test_family_of(name, family):
     assert SOME.family_of(name) == (family if family != "raw" else None)
 
 
-def test_the_first_match_wins():
-    """If several families match, the first one wins."""
-    assert FamilyRules((("a", ("t*",)), ("b", ("*",)))).family_of("t") == "a"
-    assert FamilyRules((("b", ("*",)), ("a", ("t*",)))).family_of("t") == "b"
-
-
 @pytest.mark.parametrize(
     ("rules", "exhaustive", "catch_all"),
     [
@@ -50,20 +43,6 @@ def test_which_names_are_taken(rules, exhaustive, catch_all):
     assert rules.exhaustive is exhaustive
     assert rules.catch_all == catch_all
     assert rules.families == tuple(family for family, _ in rules.globs)
-
-
-@given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.sampled_from(["t", "log_x", "a.b-c"]))
-def test_any_glob(globs, name):
-    """Any text is a valid glob."""
-    assert FamilyRules((("raw", tuple(globs)),)).family_of(name) in ("raw", None)
-
-
-def test_pickles():
-    """Rules that have been used can be pickled."""
-    assert ALL.family_of("log_x") == "logs"
-    copy = pickle.loads(pickle.dumps(ALL))  # noqa: S301 (our own)
-    assert copy == ALL
-    assert copy.family_of("log_x") == "logs"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from pipeline.core.schema.gc_policies import (
     of_newest,
     parse_policy,
     same_policy,
-    simplified,
 )
 
 
@@ -72,21 +71,14 @@ operators = st.sampled_from(["||", "or", "&&", "and"])
     ("text", "policy"),
     [
         ("never", Never()),
-        (" never ", Never()),
         ("maxage=90d", MaxAge(timedelta(days=90))),
-        ("maxage=36h", MaxAge(timedelta(hours=36))),
-        ("maxage=90m", MaxAge(timedelta(minutes=90))),
-        ("maxage=5s", MaxAge(timedelta(seconds=5))),
         ("maxage=1ms", MaxAge(timedelta(milliseconds=1))),
         ("maxage=106751d", MaxAge(timedelta(days=106_751))),
-        ("maxversions=1", VERSIONS[1]),
         ("maxversions=65535", MaxVersions(65_535)),
         ("maxage = 3d", DAYS[3]),
-        ("(maxage=3d)", DAYS[3]),
         ("maxage=3d||maxversions=2", union(DAYS[3], VERSIONS[2])),
         ("maxage=3d or maxversions=2", union(DAYS[3], VERSIONS[2])),
         ("maxage=3d && maxversions=2", intersection(DAYS[3], VERSIONS[2])),
-        ("maxage=3d and maxversions=2", intersection(DAYS[3], VERSIONS[2])),
         ("maxage=3d || (maxage=1d && maxversions=2)", union(DAYS[3], intersection(DAYS[1], VERSIONS[2]))),
         ("maxage=1d or (maxage=2d or (maxage=3d or maxage=4d))", union(*DAYS[1:5])),
     ],
@@ -100,14 +92,11 @@ def test_reads_the_grammar(text: str, policy: Policy) -> None:
     ("text", "plain"),
     [
         ("maxage=1d || maxversions=2 && maxage=3d", "(maxage=1d || maxversions=2) && maxage=3d"),
-        ("maxage=1d && maxversions=2 || maxage=3d", "(maxage=1d && maxversions=2) || maxage=3d"),
-        ("maxage=1d || (maxversions=2 && maxage=3d)", "maxage=1d || (maxversions=2 && maxage=3d)"),
         ("(maxage=5d) or (maxversions=1 and (maxage=4d))", "maxage=5d || (maxversions=1 && maxage=4d)"),
         ("maxage=1d or maxage=2d or maxage=3d", "maxage=1d || maxage=2d || maxage=3d"),
         ("maxage=0024h", "maxage=1d"),
         ("maxage=36h", "maxage=36h"),
         ("maxage=120m", "maxage=2h"),
-        ("maxage=1500ms", "maxage=1500ms"),
         ("never", "never"),
     ],
 )
@@ -116,20 +105,13 @@ def test_parses_from_left_to_right_like_cbt(text: str, plain: str) -> None:
     assert format_policy(parse_policy(text)) == plain
 
 
-def test_prints_an_age_that_cbt_cannot_express() -> None:
-    """An age in microseconds, which only the API can set, is printed in microseconds."""
-    assert format_policy(MaxAge(timedelta(microseconds=1500))) == "maxage=1.5ms"
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("", "'maxage=', 'maxversions=' or '(' expected at character 1, not the end"),
         ("maxage", "'=' expected at character 7, not the end"),
-        ("maxage 90d", "'=' expected at character 8, not '90d'"),
         ("maxage=", "an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) expected at character 8"),
         ("maxage=90", "expected at character 8, not '90'"),
-        ("maxage=1.5h", "expected at character 8, not '1.5h'"),
         ("maxage=٣d", "expected at character 8, not '٣d'"),
         ("maxage=0d", "expected at character 8, not '0d'"),
         ("maxage=106752d", "expected at character 8, not '106752d'"),
@@ -138,7 +120,6 @@ def test_prints_an_age_that_cbt_cannot_express() -> None:
         ("maxversions=65536", "expected at character 13, not '65536'"),
         ("maxage=1d or", "'maxage=', 'maxversions=' or '(' expected at character 13, not the end"),
         ("maxage=1d | maxage=2d", "'||', '&&' or the end expected at character 11, not '|'"),
-        ("maxage=1d maxage=2d", "'||', '&&' or the end expected at character 11, not 'maxage'"),
         ("(maxage=1d", "')' expected at character 11, not the end"),
         ("never or maxage=1d", "expected at character 1, not 'never'"),
         ("(" * 5000 + "maxage=1d" + ")" * 5000, "at most 500 bytes"),
@@ -185,73 +166,25 @@ def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta,
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "same"),
     [
-        ("maxage=1d || maxversions=2", "maxversions=2 or maxage=24h"),
-        ("maxage=1d && (maxage=2d && maxage=3d)", "(maxage=3d && maxage=1d) && maxage=2d"),
-        ("(maxage=1d && maxversions=2) || maxage=3d", "maxage=3d || (maxversions=2 && maxage=1d)"),
-        ("never", "never"),
+        ("maxage=1d && (maxage=2d && maxage=3d)", "(maxage=3d && maxage=1d) && maxage=2d", True),
+        ("(maxage=1d && maxversions=2) || maxage=3d", "maxage=3d || (maxversions=2 && maxage=24h)", True),
+        ("maxage=1d", "never", False),
+        ("maxage=1d || maxversions=2", "maxage=1d && maxversions=2", False),
+        ("maxage=1d || maxversions=2", "maxage=1d", False),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d", False),
     ],
 )
-def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
+def test_same_policy(one: str, other: str, same: bool) -> None:
     """Policies that differ only in the order or nesting of one operator's parts are equal."""
-    assert same_policy(parse_policy(one), parse_policy(other))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("maxage=1d", "maxage=2d"),
-        ("maxage=1d", "never"),
-        ("maxage=1d || maxversions=2", "maxage=1d && maxversions=2"),
-        ("maxage=1d || maxversions=2", "maxage=1d"),
-        ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d"),
-    ],
-)
-def test_policies_that_differ(one: str, other: str) -> None:
-    """Policies with other values, operators or parts differ."""
-    assert not same_policy(parse_policy(one), parse_policy(other))
-
-
-@pytest.mark.parametrize(
-    ("policy", "age"),
-    [
-        (Never(), None),
-        (VERSIONS[1], None),
-        (DAYS[3], timedelta(days=3)),
-        (union(DAYS[3], DAYS[2], VERSIONS[1]), timedelta(days=2)),
-        (union(VERSIONS[1], Never()), None),
-        (intersection(DAYS[3], DAYS[2]), timedelta(days=3)),
-        (intersection(DAYS[3], VERSIONS[1]), None),
-        (intersection(DAYS[3], Never()), None),
-        (union(DAYS[9], intersection(DAYS[3], VERSIONS[1])), timedelta(days=9)),
-        (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
-    ],
-)
-def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
-    """It is the least age of a union and the greatest of an intersection; None if a number of versions has a veto."""
-    assert collected_after(policy) == age
-
-
-def test_a_compound_of_one_policy_is_that_policy() -> None:
-    """A union or intersection with one member, as other tools may set it, is printed as that member."""
-    assert format_policy(union(intersection(DAYS[3]))) == "maxage=3d"
-
-
-@pytest.mark.parametrize("policy", [union(), intersection(), union(intersection()), intersection(DAYS[1], union())])
-def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
-    """A union or intersection without members means never, and so does an intersection that contains one."""
-    assert simplified(policy) == Never()
-    assert collected_after(policy) is None
-    assert not counts_versions(policy)
+    assert same_policy(parse_policy(one), parse_policy(other)) is same
 
 
 @pytest.mark.parametrize(
     ("policy", "counts"),
     [
         (Never(), False),
-        (DAYS[1], False),
-        (VERSIONS[1], True),
         (union(DAYS[1], intersection(DAYS[2], VERSIONS[2])), True),
         (union(DAYS[1], intersection(DAYS[2], DAYS[3])), False),
         (union(Never(), VERSIONS[1]), True),

@@ -17,10 +17,9 @@ from pipeline.core.queries.sweeps import Span, events_within
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import TemplateError
-from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.layouts import LAYOUTS, Identity
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import HOURLY
 from tests.support.exhaustive import cases
@@ -246,10 +245,3 @@ def test_identity_texts(texts):
     identity = Identity(metadata=("x", "y"), event_id=True)
     apart = {identity.of_event(Event("a", 5, {}, {"x": x, "y": y, "z": "?"}, event_id)) for x, y, event_id in texts}
     assert len(apart) == len(set(map(tuple, texts)))
-
-
-def test_the_default_schema():
-    """Only the time, to the microsecond, distinguishes the events of a sensor."""
-    assert TableSchema.default().identity == Identity()
-    assert Identity().of_event(Event("a", 5, {}, {"x": "y"}, "e")) == (5, "")
-    assert Identity(1000).of_record(RawRecord("a", 1999, {})) == (1000, "")

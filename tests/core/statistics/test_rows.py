@@ -9,7 +9,7 @@ from pipeline.cloud.reading.frames import AggregateRecords
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import Audited, Extent, Recomputed, StoredRow, audit
 from pipeline.core.notation.times import parse_time
-from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
+from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
@@ -102,18 +102,6 @@ def audited(group, readings, start_us=MIDNIGHT):
     found = list(audit("s", extents, recomputed, stored))
     assert found
     assert all(isinstance(each, Audited) and each.finding is None for each in found), found
-
-
-def test_rows_can_be_merged_again():
-    """A row's statistics are read back, and merge with others."""
-    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
-    group.receive(*(event("s", MIDNIGHT + n * MINUTE, {"t": float(n)}) for n in range(50)))
-    group.watermark(MIDNIGHT + 2 * DAY)
-    record = rows_of(group)["1h", MIDNIGHT]
-    stats = stats_of(record).metrics["t"]
-    assert stats.parts["first"] == (MIDNIGHT, 0.0)
-    assert stats.parts["sketch"].count == 50
-    assert np.isnan(stats.total)
 
 
 def test_rows_of_a_metric_that_is_not_declared_are_those_of_today():

@@ -1,5 +1,4 @@
 import math
-import pickle
 import random
 import statistics
 from functools import reduce
@@ -143,15 +142,6 @@ def test_the_empty_one_is_neutral(values):
         assert getattr(before, name) == getattr(after, name) == getattr(alone, name)
 
 
-def test_counts_of_events_and_of_metrics():
-    """A window counts its events; a metric counts the events that contain it."""
-    window = WindowStats()
-    window.add({"temperature": 20.0, "humidity": 50.0})
-    window.add({"temperature": 22.0})
-    assert window.events == 2
-    assert (window.metrics["temperature"].count, window.metrics["humidity"].count) == (2, 1)
-
-
 def test_merge_leaves_the_other_alone():
     """A merged accumulator can keep counting without changing the target."""
     one, other = WindowStats(), WindowStats()
@@ -159,12 +149,3 @@ def test_merge_leaves_the_other_alone():
     one.merge(other)
     other.add({"temperature": 2.0})
     assert (one.events, one.metrics["temperature"].count) == (1, 1)
-
-
-def test_pickles():
-    """Accumulators pickle."""
-    window = WindowStats()
-    window.add({"temperature": 1.5})
-    copy = pickle.loads(pickle.dumps(window))  # noqa: S301 (our own)
-    assert copy.events == 1
-    assert copy.metrics["temperature"].total == 1.5

@@ -1,11 +1,9 @@
-from datetime import timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.windows import Window
 
 windows = st.sampled_from(["1s", "90s", "15m", "1h", "60m", "6h", "1d"]).map(Window.parse)
 
@@ -23,9 +21,3 @@ def test_refuse_what_does_not_divide_a_day(text):
     """A window must divide a day, so that each day starts with a window."""
     with pytest.raises(ValueError, match="does not divide a day"):
         Window.parse(text)
-
-
-def test_same_length_other_text():
-    """Windows of the same length keep the text they were parsed from."""
-    assert Window.parse("60m").length == HOURLY.length == timedelta(hours=1)
-    assert Window.parse("60m").text == "60m"

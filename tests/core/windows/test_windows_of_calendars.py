@@ -32,7 +32,7 @@ HOUR = HOURLY.length_us
 FIRST, LAST = date(2005, 1, 1), date(2020, 12, 31)
 TEXTS = [f"{unit}@{zone}" for zone in ZONES for unit in ("1d", "1w", "1mo") if (unit, zone) != ("1d", "UTC")]
 
-windows = st.sampled_from(TEXTS).map(parse_window)
+windows = st.sampled_from([*TEXTS, "90s", "15m", "1h", "60m", "6h", "1d"]).map(parse_window)
 times = st.integers(EARLIEST_US, LATEST_US)
 
 

@@ -1,4 +1,4 @@
-"""Brings longer windows in line with rewritten windows in them, if a repair does not audit them itself."""
+"""Rewrites the wrong windows of a repair, and brings longer windows and roll-ups in line with them, and listed ones."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,24 +8,39 @@ from math import hypot, inf, isnan
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, finding_of
-from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, UNSURE, Bounds
-from pipeline.core.completion.work_list import work_row
+from pipeline.cloud.writing.rewriter import Replacement
+from pipeline.core.completion.audit import (
+    COLLECTED_ROWS,
+    KEPT_NO_LONGER,
+    OPEN,
+    UNSURE,
+    Bounds,
+    Extent,
+    Finding,
+    Recomputed,
+    StoredRow,
+    Untouched,
+    finding_of,
+)
+from pipeline.core.completion.neighbours import leave_out
+from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.core.queries.reads import ForeignRow
-from pipeline.core.queries.sweeps import Span, SpansInOrder
+from pipeline.core.queries.sweeps import Span, SpansInOrder, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows import sources
-from pipeline.transforms.settle_rollups import WrittenWindow
-from pipeline.transforms.tables import CompletingFn, now_us
+from pipeline.transforms import metrics
+from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow
+from pipeline.transforms.tables import RETRY_S, CompletingFn, TableReadingFn, now_us
 
 _MOST_SENSORS = 1000  # whose windows are computed together
 _MOST_TIMES = 3  # that windows are computed, if their shorter ones keep changing
@@ -41,7 +56,6 @@ class WindowsAbove:
     """The longer windows of a table, and which of them a repair audits.
 
     Attributes:
-        tiers: the table's tiers, shortest first.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
         from_us: the start from which windows certainly have all rows of their source, by tier.
         audited: the windows that the repair computes from raw rows, in spans of time, by tier.
@@ -94,11 +108,14 @@ class WindowsAbove:
             return KEPT_NO_LONGER
         return OPEN if of_tier.window.end_of(start_us) > self.bounds[of_tier].latest_us else None
 
-    def follow(self, tier: int, start_us: int, sensor_id: str) -> bool:
-        """Returns whether a window that is rewritten changes longer ones that the repair does not audit."""
-        return any(
-            not self.are_audited(index, sensor_id, longer_us) and self.why_left(index, longer_us) != KEPT_NO_LONGER
-            for index, longer_us in self.around(tier, start_us)
+    def follow(self, window: "Changed", rolled_up: Collection[int]) -> bool:
+        """Returns whether roll-ups, or longer windows that the repair does not audit, follow a rewritten window.
+
+        It is listed until then. ``rolled_up`` has the indexes of the tiers whose roll-ups follow.
+        """
+        return window.tier in rolled_up or any(
+            not self.are_audited(tier, window.sensor_id, start_us) and self.why_left(tier, start_us) != KEPT_NO_LONGER
+            for tier, start_us in self.around(window.tier, window.start_us)
         )
 
     def computes(self, tier: Tier, start_us: int) -> bool:
@@ -112,9 +129,6 @@ class Changed(NamedTuple):
     """A window that was rewritten, or is listed.
 
     Attributes:
-        sensor_id: the sensor.
-        tier: the tier's index.
-        start_us: the start.
         rewritten: whether it was rewritten.
         cells: the cells that a dry run would have written; None if the table has them.
         right: whether its row is right by then; if not, a longer window must not count less of it than before.
@@ -127,60 +141,204 @@ class Changed(NamedTuple):
     cells: tuple[Cell, ...] | None = None
     right: bool = True
 
-
-def is_followed(window: WrittenWindow, longer: WindowsAbove, rolled_up: Collection[int]) -> bool:
-    """Returns whether longer windows or roll-ups follow a rewritten window, which is listed until then.
-
-    Args:
-        window: the rewritten window.
-        longer: the longer windows of the repair.
-        rolled_up: the indexes of the tiers whose roll-ups follow.
-    """
-    return window.tier in rolled_up or longer.follow(*window)
-
-
-class LongerOutputs(NamedTuple):
-    """The outputs of :class:`RecomputeLonger`.
-
-    Attributes:
-        found: a :class:`Finding` for each longer window whose row was wrong, and an :class:`Untouched` for each that
-            stays as it is.
-        computed: a :class:`WrittenWindow` for each that was computed again.
-    """
-
-    found: PCollection
-    computed: PCollection
+    @property
+    def window(self) -> WrittenWindow:
+        """The window."""
+        return WrittenWindow(self.tier, self.start_us, self.sensor_id)
 
 
 @dataclass(eq=False)
-class RecomputeLonger(beam.PTransform):
-    """Brings longer windows in line with :class:`Changed` windows in them, all of which the table has by then.
+class RewriteWindows(beam.PTransform):
+    """Replaces or deletes the aggregate row of each :class:`Finding`. Yields it as :class:`Changed`.
 
-    Writes the windows that stay as they are to the work list. A dry run writes nothing.
+    If others follow, roll-ups or longer windows, the window is on the work list then.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
-        retention: the retention of the table's cells.
-        longer: the longer windows of the repair.
-        dry_run: whether to write nothing.
+        rolled_up: the indexes of the tiers whose windows are rolled up.
+        longer: the longer windows.
+        listing: the column by which windows are listed.
+    """
+
+    table: TableName
+    rolled_up: Collection[int]
+    longer: WindowsAbove
+    listing: bytes
+
+    def expand(self, findings: PCollection) -> PCollection:
+        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self.table, self.rolled_up, self.longer, self.listing))
+
+
+@dataclass(eq=False)
+class ListUntouched(beam.PTransform):
+    """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
+
+    Adds a column to the row. At its end, this repair removes only its claim and the columns that it has read before.
+    """
+
+    table: TableName
+    tier: Tier
+
+    def expand(self, untouched: PCollection) -> PCollection:
+        of_tier = untouched | "OfTheShortest" >> beam.Filter(lambda each, tier: each.tier == tier, self.tier)
+        return of_tier | "List" >> beam.ParDo(_ListFn(self.table))
+
+
+@dataclass(eq=False)
+class FollowWindows(beam.PTransform):
+    """Brings longer windows, and then roll-ups, in line with :class:`Changed` windows, which the table has by then.
+
+    Its output is a :class:`Finding` for each longer window whose row was wrong, and an :class:`Untouched` for each that
+    stays as it is, and is listed. Windows that were on the work list are followed too: whoever listed one may have left
+    what follows to the repair. Rewritten windows are listed until all is done: a repair that was stopped in between
+    finds nothing wrong when it is run again. A dry run writes nothing.
+
+    Args:
+        longer: the longer windows around those that the repair audits.
+        extents: the windows that this part of the repair audits.
+        spans: the spans of these windows.
+        listing: the column by which rewritten windows are listed.
+        rolled_up: the indexes of the tiers whose roll-ups are settled.
     """
 
     table: TableName
     schema: TableSchema
     retention: Retention
     longer: WindowsAbove
+    extents: Sequence[Extent]
+    spans: Sequence[Span]
+    listing: bytes
+    rolled_up: frozenset[int]
     dry_run: bool
 
-    def expand(self, changed: PCollection) -> Any:  # LongerOutputs; Beam takes the annotation for a type hint and warns
+    def expand(self, changed: PCollection) -> PCollection:
+        read_fn = _ReadListedFn(self.table, self.schema)
         recompute_fn = _RecomputeFn(self.table, self.schema, self.retention, self.longer, dry_run=self.dry_run)
+        listed = changed.pipeline | "Spans" >> beam.Create(self.spans) | "ReadList" >> beam.ParDo(read_fn)
+        audited = listed | "Audited" >> beam.FlatMap(changed_of_listed, self.longer.tiers, tuple(self.extents))
         found = (
-            changed
+            (changed, audited)
+            | "Changed" >> beam.Flatten()
             | "BySensor" >> beam.Map(lambda each: (each.sensor_id, tuple(each))).with_output_types(tuple[str, Any])
             | "GatherChanged" >> beam.GroupByKey()
             | "RecomputeLonger" >> beam.ParDo(recompute_fn).with_outputs(_COMPUTED, main="found")
         )
-        return LongerOutputs(found["found"], found[_COMPUTED])
+        if not self.dry_run:
+            self._settle(changed, listed, found[_COMPUTED])
+        return found["found"]
+
+    def _settle(self, rewritten: PCollection, listed: PCollection, computed: PCollection) -> None:
+        if self.rolled_up:
+            of_rewritten = rewritten | "Rewritten" >> beam.Map(lambda each: each.window)
+            audited = listed | "RolledUp" >> beam.FlatMap(_within, self.longer.tiers, tuple(self.extents))
+            settled = (
+                (of_rewritten, computed, audited)
+                | "All" >> beam.Flatten()
+                | "OfRollups" >> beam.Filter(lambda each, tiers: each.tier in tiers, self.rolled_up)
+                | "SettleRollups" >> SettleRollups(self.table, self.schema, less=True)
+            )
+        else:
+            settled = computed | "Computed" >> beam.FlatMap(lambda _: ())
+        unlist_fn = _UnlistFn(self.table, self.schema.tiers[0], self.listing)
+        followed = rewritten | "Followed" >> beam.Filter(
+            lambda each, longer, rolled_up: longer.follow(each, rolled_up), self.longer, self.rolled_up
+        )
+        _ = followed | "Settled" >> beam.ParDo(unlist_fn, AsIter(settled))
+
+
+def changed_of_finding(finding: Finding, tiers: tuple[Tier, ...]) -> Changed:
+    """Returns the window that a dry run would have rewritten."""
+    return Changed(finding.sensor_id, tiers.index(finding.tier), finding.start_us, cells=finding.cells)
+
+
+def changed_of_listed(window: WrittenWindow, tiers: tuple[Tier, ...], extents: tuple[Extent, ...]) -> Iterator[Changed]:
+    """Yields a listed window if it is audited."""
+    if any(each.tier == tiers[window.tier] and window.start_us in each for each in extents):
+        yield Changed(window.sensor_id, window.tier, window.start_us, rewritten=False)
+
+
+def _within(window: WrittenWindow, tiers: tuple[Tier, ...], extents: tuple[Extent, ...]) -> Iterator[WrittenWindow]:
+    """Yields the audited windows of every tier around a listed one."""
+    for extent in extents:
+        start_us = extent.tier.window.start_of(window.start_us)
+        if start_us in extent:
+            yield window._replace(tier=tiers.index(extent.tier), start_us=start_us)
+
+
+@beam.typehints.with_output_types(Changed)
+class _RewriteFn(TableReadingFn):
+    """Writes the rows of a bundle together. Idempotent, for bundles that Beam retries."""
+
+    def __init__(self, name: TableName, rolled_up: Collection[int], longer: WindowsAbove, listing: bytes) -> None:
+        super().__init__(name)
+        self._rolled_up, self._longer, self._listing = rolled_up, longer, listing
+        self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
+
+    def start_bundle(self) -> None:
+        self._findings: list[Finding] = []
+
+    def process(self, element: Finding) -> None:
+        self._findings.append(element)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        tiers = self._longer.tiers
+        written = [Changed(each.sensor_id, tiers.index(each.tier), each.start_us) for each in self._findings]
+        followed = (each for each in written if self._longer.follow(each, self._rolled_up))
+        listed = sorted({(each.sensor_id, each.start_us) for each in followed})
+        self._writer.add(work_row(tiers[0], *each, self._listing) for each in listed)
+        self._writer.replace(Replacement(it.key, it.tier.family, it.cells, it.deletes) for it in self._findings)
+        self._rewritten.inc(len(self._findings))
+        yield from map(GlobalWindows.windowed_value, written)
+
+
+class _ListFn(TableReadingFn):
+    def start_bundle(self) -> None:
+        self._rows: list[Row] = []
+
+    def process(self, element: Untouched) -> None:
+        self._rows.append(work_row(element.tier, element.sensor_id, element.start_us))
+
+    def finish_bundle(self) -> None:
+        self._writer.add(self._rows)
+
+
+@beam.typehints.with_output_types(WrittenWindow)
+class _ReadListedFn(TableReadingFn):
+    def __init__(self, name: TableName, schema: TableSchema) -> None:
+        super().__init__(name, RETRY_S)
+        self._schema = schema
+
+    def process(self, element: Span) -> Iterator[WrittenWindow]:
+        families = CellSelection(tuple(tier.family for tier in self._schema.tiers), keys_only=True)
+        for index, listed in enumerate(self._schema.tiers):  # the shortest tier when they were listed
+            window = listed.window
+            rows = window_rows(
+                self._read,
+                families,
+                work_range(window),
+                element,
+                partial(parse_work_key, window),
+                partial(work_range_of, window),
+                leave_out,
+            )
+            yield from (WrittenWindow(index, listed_us, sensor_id) for (sensor_id, listed_us), _ in rows)
+
+
+class _UnlistFn(TableReadingFn):
+    """Takes windows off the work list when all that follows is settled."""
+
+    def __init__(self, name: TableName, shortest: Tier, listing: bytes) -> None:
+        super().__init__(name, RETRY_S)
+        self._shortest, self._listing = shortest, listing
+
+    def start_bundle(self) -> None:
+        self._keys: set[bytes] = set()
+
+    def process(self, element: Changed, _: Iterable[object]) -> None:
+        self._keys.add(work_row(self._shortest, element.sensor_id, element.start_us).key)
+
+    def finish_bundle(self) -> None:
+        if self._keys:
+            self._writer.delete_column(self._keys, self._shortest.family, self._listing)
 
 
 class _RecomputeFn(CompletingFn):
@@ -189,10 +347,6 @@ class _RecomputeFn(CompletingFn):
     ) -> None:
         super().__init__(table, schema, retention, search=True)
         self._longer, self._dry_run = longer, dry_run
-
-    def setup(self) -> None:
-        super().setup()
-        self._rewriter: Rewriter | None = None
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -305,12 +459,6 @@ class _RecomputeFn(CompletingFn):
         if windows and not self._dry_run:
             self._writer.add(work_row(self._schema.tiers[0], each.sensor_id, each.start_us) for each in windows)
         return windows
-
-    @property
-    def _writer(self) -> Rewriter:
-        if self._rewriter is None:
-            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
-        return self._rewriter
 
 
 def _magnitude(stats: MetricStats) -> float:

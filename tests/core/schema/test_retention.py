@@ -1,9 +1,7 @@
-from datetime import timedelta
-
 import pytest
 
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.toml import parse_schema
 
 SCHEMA = parse_schema("metrics = { short = ['log_*'], raw = ['*'] }\ntiers = { 1h = 'hours' }\n")
@@ -29,16 +27,16 @@ def expiry(**policies):
 def test_each_family_has_its_own_age(days, metrics, expires):
     """An event expires with the first of its readings, by the policy of the reading's family."""
     of_two = expiry(short="maxage=1d", raw="maxage=30d || maxversions=3", meta="maxage=1s", hours="maxage=1s")
-    assert of_two.shortest == timedelta(days=1)
+    assert of_two.shortest_us == DAY_US
     assert of_two.expires(NOW_US - days * DAY_US, metrics, NOW_US) is expires
 
 
 def test_nothing_expires_without_an_age():
     """Events never expire if no policy has an age, or if a family's policy is unknown."""
     none = expiry(short="never", raw="maxversions=1")
-    assert none.shortest is None
+    assert none.shortest_us is None
     assert not none.expires(0, {"a", "log_a"}, NOW_US)
-    assert expiry().shortest is None
+    assert expiry().shortest_us is None
 
 
 @pytest.mark.parametrize(

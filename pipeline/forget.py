@@ -1,8 +1,8 @@
 """``tidetable forget``: removes every row of sensors, and proves by reading that nothing is left."""
 
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -15,20 +15,27 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
 from pipeline.core.panes.woken_windows import notes_range, without_sensors
-from pipeline.core.queries.reads import ForeignRows, RowSelection
+from pipeline.core.queries.reads import ForeignRows, ReadRows, RowSelection
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.levels import ShardWindow
+from pipeline.core.rollups.settling import RollupSettling
+from pipeline.core.rows.rollup_rows import FAMILY, MEMBERS, parse_members_key
+from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.forget.rollups import contribution_keys, remove_contributions
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
     from pipeline.cloud.writing.rewriter import Rewriter
-    from pipeline.core.schema.table_schema import TableSchema
 
 CONTRIBUTIONS = "contributions to roll-ups"
 _COUNTED = (*KINDS, CONTRIBUTIONS)
 _BATCH = 1000  # rows in a request
 _MOST_SENSORS = 1000
+_KEYS = CellSelection((), keys_only=True)
+_TOGETHER = 64  # windows of shards, whose rows are in memory together
 
 _COMES_BACK = """\
 What can bring rows back: a running job with open windows of these sensors, and their messages,
@@ -107,14 +114,14 @@ def _checked(sensors: tuple[str, ...]) -> list[str]:
 class _Rows:
     """The rows of sensors in one table."""
 
-    def __init__(self, rows: "RowReader", schema: "TableSchema") -> None:
+    def __init__(self, rows: "RowReader", schema: TableSchema) -> None:
         self._read = rows.read_selection
         self._schema = schema
         self._foreign = ForeignRows()
 
     def count(self, sensor_id: str) -> Counter[str]:
         found = Counter(kind for kind, _ in self._found(sensor_id))
-        found[CONTRIBUTIONS] = sum(1 for _ in contribution_keys(self._schema, self._read, sensor_id))
+        found[CONTRIBUTIONS] = sum(1 for _ in _contribution_keys(self._schema, self._read, sensor_id))
         return found
 
     def remove(self, counted: Mapping[str, Counter[str]], writer: "Rewriter") -> None:
@@ -129,8 +136,8 @@ class _Rows:
                 cells = CellSelection(tuple(tier.family for tier in self._schema.tiers), versions=1)
                 writer.add(without_sensors(list(self._read(RowSelection(notes_range(), cells))), counted))
             # After the aggregate rows: contributions are what these tell.
-            contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}
-            for number in remove_contributions(self._schema, self._read, writer, contributions):
+            contributions = {each: list(_contribution_keys(self._schema, self._read, each)) for each in counted}
+            for number in _remove_contributions(self._schema, self._read, writer, contributions):
                 progress.advance(task, number)
 
     def report(self) -> None:
@@ -139,6 +146,58 @@ class _Rows:
 
     def _found(self, sensor_id: str) -> Iterator[tuple[str, bytes]]:
         return rows_of_sensor(self._schema, self._read, sensor_id, self._foreign.add)
+
+
+def _contribution_keys(schema: TableSchema, read: ReadRows, sensor_id: str) -> Iterator[bytes]:
+    """Yields the key of each row that tells what a sensor contributes to roll-ups, also of former tiers.
+
+    Without roll-ups in the schema, the number of shards is not known: the server searches them all.
+    """
+    shard = b"%d#" % group_of(sensor_id.encode(), schema.shards_of_rollups) if schema.rollups else b""
+    cells = CellSelection((FAMILY,), qualifiers=(sensor_id.encode(),), versions=1)
+    rest = prefix_range(f"{MEMBERS}#".encode())
+    while row := next(read(RowSelection(rest, _KEYS, page_rows=1)), None):
+        label = row.key.split(b"#")[1]
+        of_label = b"%b#%b#" % (MEMBERS.encode(), label)
+        rest = rest._replace(start=prefix_range(of_label).end)
+        for found in read(RowSelection(prefix_range(of_label + shard), cells)):
+            yield found.key
+
+
+def _remove_contributions(
+    schema: TableSchema, read: ReadRows, writer: "Rewriter", sensors: Mapping[str, Collection[bytes]]
+) -> Iterator[int]:
+    """Removes the contributions of sensors that have no aggregate rows any more. Yields how many, in batches.
+
+    The rows of groups are merged again before the cells of sensors are deleted: after an interruption, the next run
+    finds them again. ``sensors`` has the keys of the rows that contain the contributions, by sensor.
+    """
+    settling = RollupSettling(GroupRules(schema), read, writer.write, less=True)
+    by_key: dict[bytes, list[str]] = defaultdict(list)
+    for sensor_id, keys in sensors.items():
+        for key in keys:
+            by_key[key].append(sensor_id)
+    rest = iter(sorted(by_key))
+    while some := list(islice(rest, _TOGETHER)):
+        windows = {of: by_key[key] for key in some if (of := _shard_window(schema, key)) is not None}
+        settling.settle(windows)
+        settling.forgotten(windows)
+        for key in some:
+            if _shard_window(schema, key) is None:
+                for sensor_id in by_key[key]:
+                    writer.delete_column([key], FAMILY, sensor_id.encode())
+        yield sum(len(by_key[key]) for key in some)
+
+
+def _shard_window(schema: TableSchema, key: bytes) -> ShardWindow | None:
+    """Returns the window that a row of members is of; None for one of a tier that the schema no longer has."""
+    for index, tier in enumerate(schema.tiers):
+        try:
+            shard, start_us = parse_members_key(tier.window, key)
+        except ValueError:
+            continue
+        return ShardWindow(index, start_us, shard)
+    return None
 
 
 def _print(

@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US, Event
 from pipeline.core.rows.rows import KeyRange
-from pipeline.core.schema.key_space import KeyBindings, KeySpace
-from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
 from pipeline.core.schema.key_tokens import (
     DAY_US,
     HOUR_US,
@@ -52,7 +51,7 @@ def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
         target.sensor_id, metric, {name: target.metadata.get(name, "x") for name in ("location", "model")}
     )
     before_time = [part for part in template.parts[: template.index(TimeToken)] if isinstance(part, MetadataToken)]
-    scan = KeySpace(template).scan(known, start_us, end_us)
+    scan = template.scan(known, start_us, end_us)
     times = [part for part in template.parts if isinstance(part, TimeToken)]
     for event in feed:
         for name in event.readings:
@@ -73,7 +72,7 @@ def test_scan_order(text, span, time_us):
     template = KeyTemplate.parse(text)
     span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
     known = KeyBindings("a", "t", {"location": "x", "model": "y"})
-    ranges, reverse, _ = KeySpace(template).scan(known, *span)
+    ranges, reverse, _ = template.scan(known, *span)
     ranges = list(ranges)
     assert all(not key_range.end or key_range.start < key_range.end for key_range in ranges)
     assert len({key_range.start for key_range in ranges}) == len(ranges)
@@ -105,16 +104,13 @@ def test_scan_order(text, span, time_us):
 )
 def test_pattern_only_where_it_is_needed(template, pattern):
     """Keys are matched against a pattern only if a bound sensor or metric follows the last time."""
-    assert (
-        KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
-        == pattern
-    )
+    assert KeyTemplate.parse(template).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern == pattern
 
 
 def test_one_range_per_day():
     """Two times in a key give one range per day, the newest first; the first and last are cut to the times."""
     template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
-    ranges, reverse, pattern = KeySpace(template).scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
+    ranges, reverse, pattern = template.scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
     assert list(ranges) == [
         KeyRange(b"a#2026-02-18#2026-02-18T00:00:00", b"a#2026-02-18#2026-02-18T01:59:5:"),
         KeyRange(b"a#2026-02-17#2026-02-17T00:00:00", b"a#2026-02-17#2026-02-17T23:59:5:"),
@@ -124,25 +120,12 @@ def test_one_range_per_day():
     assert pattern is None
 
 
-@pytest.mark.parametrize("text", TEMPLATES)
-def test_all_of_time(text):
-    """A scan can cover all of time, from the epoch to the last instant."""
-    template = KeyTemplate.parse(text)
-    known = KeyBindings("a", "t", {"location": "x", "model": "y"})
-    if template.coarse_time is None:
-        (key_range,) = KeySpace(template).scan(known, 0, LATEST_US + 1).ranges
-    else:
-        key_range = KeySpace(template).coarse_range(known, 0, LATEST_US + 1)
-    for time_us in (EARLIEST_US, LATEST_US):
-        assert holds(key_range, template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t"))
-
-
 @given(st.sampled_from([text for text in TEMPLATES if KeyTemplate.parse(text).coarse_time]), neighbourhoods())
 def test_coarse_range(text, neighbourhood):
     """One range contains exactly the rows whose coarsest time is within the span."""
     template = KeyTemplate.parse(text)
     (start_us, end_us), feed = neighbourhood
-    key_range = KeySpace(template).coarse_range(KeyBindings("a"), start_us, end_us)
+    key_range = template.coarse_range(KeyBindings("a"), start_us, end_us)
     coarse = template.coarse_time
     for event in feed:
         within = coarse.floor(start_us) <= coarse.floor(event.event_time_us) <= coarse.floor(end_us - 1)
@@ -154,48 +137,36 @@ def test_coarse_range(text, neighbourhood):
 
 
 @pytest.mark.parametrize(
-    ("template", "known", "prefix"),
+    ("template", "known", "prefix", "unknown"),
     [
-        (DEFAULT, KeyBindings(), b""),
-        (DEFAULT, KeyBindings("a"), b"a#"),
-        ("v1/{sensor_id}#{reverse_us}", KeyBindings(), b"v1/"),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings(), b""),
-        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings("a"), b"0c#a#"),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), b"shard-"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), b""),
-        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings(None, None, {"location": "us"}), b"us#"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a", None, {"location": "us"}), b"us#a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a"), b"a#"),
-        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a", "t"), b"a#t#"),
-        ("{iso_s}#{sensor_id}", KeyBindings("a"), b""),
-        ("{sensor_id}#v{bucket:1d}", KeyBindings("a"), b"a#v"),
+        (DEFAULT, KeyBindings(), b"ball", SensorToken),
+        (DEFAULT, KeyBindings("a"), b"a#", None),
+        ("v1/{sensor_id}#{reverse_us}", KeyBindings(), b"v1/ball", SensorToken),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings(), b"", SaltToken),
+        ("{salt:2}#{sensor_id}#{reverse_ms}", KeyBindings("a"), b"0c#a#", None),
+        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), b"shard-", ShardToken),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), b"", MetadataToken),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings(metadata={"location": "us"}), b"us#ball", SensorToken),
+        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a", metadata={"location": "us"}), b"us#a#", None),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a"), b"a#", MetricToken),
+        ("{sensor_id}#{metric}#{reverse_us}", KeyBindings("a", "t"), b"a#t#", None),
+        ("{sensor_id}#{iso_s}#{metric}", KeyBindings("a"), b"a#", None),
+        ("{iso_s}#{sensor_id}", KeyBindings("a"), b"", None),
+        ("{sensor_id}#v{bucket:1d}", KeyBindings("a"), b"a#v", None),
     ],
 )
-def test_prefix(template, known, prefix):
-    """The prefix contains all bound tokens up to the first unbound one, or up to the time."""
-    assert KeySpace(KeyTemplate.parse(template)).prefix(known) == prefix
-
-
-@pytest.mark.parametrize(
-    ("template", "prefix"),
-    [
-        (DEFAULT, b"ball"),
-        ("v1/{sensor_id}#{reverse_us}", b"v1/ball"),
-        ("{metadata.location}#{sensor_id}#{iso_s}", b"us#ball"),
-        ("{metadata.model}#{sensor_id}#{iso_s}", b""),
-        ("{salt:2}#{sensor_id}#{iso_s}", b""),
-    ],
-)
-def test_prefix_of_many_sensors(template, prefix):
-    """A prefix of sensor ids narrows the keys if the sensor is the first unbound token."""
-    assert KeySpace(KeyTemplate.parse(template)).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
+def test_what_is_known_before_the_time(template, known, prefix, unknown):
+    """The prefix ends at the first unknown token or at the time; of sensors, a prefix of their ids may be known."""
+    parsed = KeyTemplate.parse(template)
+    assert parsed.prefix(known, "ball") == prefix
+    token = parsed.first_unknown(known)
+    assert (None if token is None else type(token)) == unknown
 
 
 @pytest.mark.parametrize(
     ("template", "missing"),
     [
         (DEFAULT, []),
-        ("{metadata.location}#{sensor_id}#{iso_s}", ["location"]),
         ("{metadata.location}#{metadata.model}#{sensor_id}#{iso_s}", ["location"]),
         ("{sensor_id}#{metadata.location}#{iso_s}", ["location"]),
         ("{sensor_id}#{iso_s}#{metadata.location}", []),
@@ -203,26 +174,5 @@ def test_prefix_of_many_sensors(template, prefix):
     ],
 )
 def test_missing_metadata(template, missing):
-    """Missing metadata is what keys contain before the time and the bindings lack."""
-    assert KeySpace(KeyTemplate.parse(template)).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
-
-
-@pytest.mark.parametrize(
-    ("template", "known", "unknown"),
-    [
-        (DEFAULT, KeyBindings("a"), None),
-        (DEFAULT, KeyBindings(), SensorToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings(), SaltToken),
-        ("shard-{shard:32}#{sensor_id}#{iso_s}", KeyBindings(), ShardToken),
-        ("{salt:2}#{sensor_id}#{iso_s}", KeyBindings("a"), None),
-        ("{metadata.location}#{sensor_id}#{iso_s}", KeyBindings("a"), MetadataToken),
-        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a"), MetricToken),
-        ("{sensor_id}#{metric}#{iso_s}", KeyBindings("a", "t"), None),
-        ("{sensor_id}#{iso_s}#{metric}", KeyBindings("a"), None),
-        ("{iso_s}#{sensor_id}", KeyBindings(), None),
-    ],
-)
-def test_first_unknown(template, known, unknown):
-    """The first unbound token before the time has to be looked up."""
-    token = KeySpace(KeyTemplate.parse(template)).first_unknown(known)
-    assert (None if token is None else type(token)) == unknown
+    """Missing metadata is in keys before the time, and not among the bindings."""
+    assert KeyTemplate.parse(template).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing

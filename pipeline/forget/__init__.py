@@ -1,1 +1,0 @@
-"""``tidetable forget``: removes every row of a sensor."""
