@@ -4,6 +4,7 @@ A page marks such a block with ``<!-- quoted: NAME -->`` and ``<!-- end -->``.
 """
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -111,8 +112,8 @@ def _mapping_outputs() -> dict[str, str]:
     """Returns what the commands of the page on mappings print, by the quoted blocks below them."""
     page = (ROOT / "docs/mappings.md").read_text()
     outputs = {}
+    activated = os.environ | {"PATH": f"{sys.prefix}/bin{os.pathsep}{os.environ['PATH']}"}
     with TemporaryDirectory() as folder, chdir(folder):
-        Path(".venv").symlink_to(sys.prefix)
         for part in re.split(r"\n(?=## )", page.partition("## 5.")[0]):
             for name, content in re.findall(r"`([\w.]+)`:\n\n```\w*\n(.*?)^```$", part, re.DOTALL | re.MULTILINE):
                 Path(name).write_text(content)
@@ -120,13 +121,13 @@ def _mapping_outputs() -> dict[str, str]:
                 r"^```sh\n(.*?)^```\n(?:\n<!-- quoted: (\w+) -->)?", part, re.DOTALL | re.MULTILINE
             ):
                 for line in commands.splitlines():
-                    _, tidetable, arguments = line.partition(".venv/bin/tidetable ")
-                    if tidetable:
-                        ran = CliRunner().invoke(main, shlex.split(arguments))
+                    program, *arguments = shlex.split(line)
+                    if program == "tidetable":
+                        ran = CliRunner().invoke(main, arguments)
                         assert ran.exit_code == 0, (line, ran.output)
                         printed = ran.stdout
                     else:
-                        subprocess.run(["bash", "-c", line], check=True)
+                        subprocess.run(["bash", "-c", line], env=activated, check=True)
                 if quoted:
                     outputs[quoted] = _fenced("\n".join(line.rstrip() for line in printed.strip().splitlines()))
     return outputs

@@ -17,7 +17,7 @@ from benchmarks.sizes import sizes
 from pipeline.cli import profiles
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.cli.root import main
-from pipeline.core.events.event import LATEST_US
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation import durations
 from pipeline.core.notation.times import format_time
@@ -31,6 +31,7 @@ from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+TIDETABLE = r"(?:^|[|;&(]|\bdo) *(?:\.venv/bin/)?tidetable "  # begins a command
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -51,9 +52,9 @@ def rows_of(page: str, heading: str) -> dict[str, list[str]]:
 def test_limits_are_named():
     """Each limit that refuses a time, a duration or a policy stands on the page that describes it."""
     longest = f"`{durations._LONGEST.days}d`"
-    assert f"at most `{durations._LONGEST.days}d`" in text("flags.md")
-    assert f"{longest} at" in text("messages.md")
-    assert f"{format_time(LATEST_US)}, the last time of a row key" in text("messages.md")
+    assert f"at most `{durations._LONGEST.days}d`" in text("options.md")
+    assert f"{longest} at" in text("publish.md")
+    assert f"{format_time(LATEST_US)}, the last time of a row key" in text("publish.md")
     age, versions = f"{gc_policies._LONGEST_AGE.days}d", f"{gc_policies._MAX_VERSIONS:,} versions"
     assert f"an age over {age} or more than {versions}" in text("schema-reference.md")
 
@@ -82,7 +83,7 @@ def literals() -> set[str]:
 
 def test_every_flag_with_its_default():
     """The table of flags has every flag and no other; flags of the schema have the default schema's values."""
-    table = rows_of("flags.md", "# Flags")
+    table = rows_of("options.md", "## The job's options")
     options = TidetableOptions([])
     schema = TableSchema.default()
     of_schema = {
@@ -99,7 +100,7 @@ def test_every_flag_with_its_default():
 
 def test_options_with_a_rule_of_their_own():
     """The page lists the options that only the command line sets, and those that differ between commands."""
-    page = " ".join(text("settings.md").split())
+    page = " ".join(text("options.md").split())
     for introduction, names in (
         ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
         ("have only such a variable: ", OF_ONE_COMMAND),
@@ -111,6 +112,12 @@ def test_options_with_a_rule_of_their_own():
 def test_every_reason():
     """The page lists every reason of dead letters, and no other."""
     assert list(rows_of("dead-letters.md", "## Reasons")) == [reason.value for reason in Reason]
+
+
+def test_every_reserved_sensor_id():
+    """The page lists every reserved sensor id, and no other."""
+    listed = re.search(r"Reserved for the table's own rows: ([^.]+)\.", text("publish.md"))[1]
+    assert set(re.findall(r"`(\w+)`", listed)) == RESERVED_SENSOR_IDS
 
 
 def test_every_metric():
@@ -177,7 +184,7 @@ def test_costs_follow_from_sizes():
     """What a million events cost is computed from the sizes that the benchmark prints."""
     one, in_batch, raw, aggregate = sizes().values()
     assert one < 1000  # Pub/Sub's minimum charge
-    page = text("size.md")
+    page = text("size-and-cost.md")
     assert f"2 × 1,000,000 × {in_batch} bytes = {2e6 * in_batch / 2**30:.2f} GiB" in page
     assert f"1,000,000 × {raw} bytes × 3 months = {3e6 * raw / 2**30:.2f} GiB-months" in page
     assert f"Aggregates add {aggregate} bytes" in page
@@ -188,10 +195,11 @@ EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutation
 
 @pytest.mark.slow
 def test_every_error_message():
-    """Each message that the page on errors quotes is one of the code's, or of the launch script's."""
+    """Each message that the page on monitoring quotes is one of the code's, or of the launch script's."""
     known = {literal.replace("\n", " ") for literal in literals()}
     known |= set((ROOT / "templates/flex.sh").read_text().splitlines())
-    tables = (rows_of("errors.md", heading) for heading in re.findall(r"^## .+", text("errors.md"), re.MULTILINE))
+    headings = re.findall(r"^## Messages .+", text("monitor.md"), re.MULTILINE)
+    tables = (rows_of("monitor.md", heading) for heading in headings)
     for message in chain.from_iterable(tables):
         for quoted in re.split(r"`, `", message.split("` (")[0]):
             if (
@@ -237,7 +245,7 @@ def test_the_readme_is_short():
 
 def test_one_index():
     """The index names every page of the repository, and is the only list of them."""
-    listed = re.findall(r"^\| .*\| \[.+?\]\((.+?)\) \|", text("README.md"), re.MULTILINE)
+    listed = re.findall(r"^\| \[.+?\]\((.+?)\) \|", text("README.md"), re.MULTILINE)
     pages = {*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"} - {DOCS / "README.md"}
     assert {(DOCS / page).resolve() for page in listed} == pages
     assert len(listed) == len(pages)
@@ -245,11 +253,11 @@ def test_one_index():
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_pages_begin_with_their_purpose(page):
-    """Each page starts with what the reader can do after it."""
+    """Each page starts with a sentence below its title, or the index with its first links."""
     title, empty, first = page.read_text().splitlines()[:3]
     assert title.startswith("# ")
     assert not empty
-    assert first.startswith("After this page you ")
+    assert re.match("[A-Z]|- ", first)
 
 
 @every_page
@@ -329,7 +337,7 @@ def test_shell_is_shell(page):
 def test_tidetable_commands_exist(page):
     """Every ``tidetable`` command line names an existing command and its options."""
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/tidetable ([^|&)]+)", line):
+        for part in re.findall(rf"{TIDETABLE}([^|&)]+)", line):
             words = [word for word in shlex.split(part, comments=True) if word]
             command: click.Command = main
             context = click.Context(command)
@@ -351,8 +359,8 @@ def test_variables_are_options(page):
 
 
 def test_the_profiles_are_valid(monkeypatch, tmp_path):
-    """The profiles on the page about settings set what the page says, in the command that it names."""
-    written = [code for language, code in FENCE.findall(text("settings.md")) if language == "toml"]
+    """The profiles on the page about options set what the page says, in the command that it names."""
+    written = [code for language, code in FENCE.findall(text("options.md")) if language == "toml"]
     (tmp_path / "config.toml").write_text("".join(written))
     monkeypatch.setattr(profiles, "config_file", lambda: tmp_path / "config.toml")
     commands = dict(all_commands())
@@ -367,7 +375,7 @@ def test_the_profiles_are_valid(monkeypatch, tmp_path):
 def test_the_jobs_flags_exist(page):
     """Every command line of the job has valid flags."""
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
+        for part in re.findall(r"\bpython -m pipeline (.+)", line):
             parse_flags(shlex.split(part))
 
 
@@ -377,7 +385,7 @@ def test_run_accepts_its_command_lines(page, monkeypatch):
     monkeypatch.setattr("pipeline.run.main", lambda argv, _: settings_of(parse_flags(argv)) and 0)
     variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):
+        for part in re.findall(rf"{TIDETABLE}run (.+)", line):
             ran = CliRunner().invoke(main, ["run", *shlex.split(part)], env=variables)
             assert ran.exit_code == 0, (ran.output, ran.exception)
 

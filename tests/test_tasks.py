@@ -37,17 +37,18 @@ PROJECT = "projects/my-project"
 T = parse_time("2026-02-17T10:00:00Z")
 
 
-def run(page: str, folder: Path, **dates: str) -> str:
-    """Runs the page's commands in a folder, and returns what they print; the first that fails ends them.
+def run(page: str, section: str, folder: Path, **dates: str) -> str:
+    """Runs the commands of a page's section in a folder, and returns what they print; the first that fails ends them.
 
     Dates replace those of the page, whose events Bigtable would collect because of their age.
     """
-    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE))
+    text = (ROOT / "docs" / page).read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     commands = commands.replace("2026-02-01", dates.get("start", "")).replace("2026-03-01", dates.get("end", ""))
-    link_environment(folder)
     done = subprocess.run(
-        ["bash", "-e"], input=commands, cwd=folder, capture_output=True, text=True, timeout=150, check=False
-    )
+        ["bash", "-e"], input=commands, cwd=folder, env=link_environment(folder),
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -55,6 +56,7 @@ def run(page: str, folder: Path, **dates: str) -> str:
 @pytest.fixture
 def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TIDETABLE_SUBSCRIPTION", f"{PROJECT}/subscriptions/dead-letters")
 
 
 def create_topic(name: str) -> str:
@@ -77,7 +79,7 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     with Publisher(letters) as publisher:
         message = Message(event.SerializeToString(), {"site": "north", "event_id": "e1"})
         publisher.send(dead_letter(message, problem, "DecodeMessages", datetime.now(UTC)))
-    printed = run("mend-a-message.md", tmp_path)
+    printed = run("dead-letters.md", "Mend messages and send them again", tmp_path)
     assert "1 dead letter written to letters.ndjson, 1 of them acknowledged" in printed
     assert "1 event in 1 message published" in printed
     [received] = (
@@ -115,7 +117,7 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
     if tables.find(name) is None:  # the other pages use it too
         tables.create(name, lasting(TableSchema.default()))
     write(name, [row for row in rows_of_the_event() if not row.key.startswith(b"latest#")])
-    link_environment(tmp_path)
+    environment = link_environment(tmp_path)
     section = (ROOT / "README.md").read_text().split("\n## Read the table\n")[1].split("\n## ")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert [language for language, _ in blocks] == ["sh", "", "python", ""]
@@ -123,8 +125,9 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
         if language:
             command = ["bash", "-e"] if language == "sh" else [sys.executable]
             done = subprocess.run(
-                command, input=code, cwd=tmp_path, env=on_path(), capture_output=True, text=True, timeout=60, check=True
-            )
+                command, input=code, cwd=tmp_path, env=environment,
+                capture_output=True, text=True, timeout=60, check=True,
+            )  # fmt: skip
             assert [line.rstrip() for line in done.stdout.splitlines() if line.strip()] == printed.splitlines()
 
 
@@ -149,7 +152,7 @@ def test_move_a_table(bigtable: str, tmp_path: Path) -> None:
     ]
     write(name, [row for event in events for row in schema.rows(event)])
     dates = {"start": f"{now - timedelta(days=9):%F}", "end": f"{now:%F}"}
-    printed = run("move-a-table.md", tmp_path, **dates)
+    printed = run("operations.md", "Move a table to another schema", tmp_path, **dates)
     assert "180 events: 180 raw rows" in printed
     lines = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
     assert {line["sensor_id"] for line in lines} >= {"balloon-7", "balloon-8"}

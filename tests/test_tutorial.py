@@ -1,13 +1,11 @@
 """Runs the tutorial's commands as they are on the page, in two terminals, and compares what they print."""
 
 import json
-import os
 import re
 import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import takewhile
@@ -20,7 +18,7 @@ from tests.support.preloaded import link_environment
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs/tutorial.md").read_text()
+PAGE = (ROOT / "docs/tutorial.md").read_text().replace("source .venv/bin/activate\n", "")  # as link_environment does
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -48,22 +46,15 @@ def without_numbers(text: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path) -> Path:
-    link_environment(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def environment() -> dict[str, str]:
-    """Of a terminal without any setting, in which `tidetable` is not on the PATH."""
-    own = Path(sys.executable).parent.resolve()
-    ours = {name: value for name, value in os.environ.items() if not re.search("^TIDETABLE_|_EMULATOR_HOST$", name)}
-    path = os.pathsep.join(each for each in ours["PATH"].split(os.pathsep) if Path(each).resolve() != own)
-    return ours | {"PYTHONPATH": str(ROOT), "COLUMNS": "120", "PATH": path}
+def environment(tmp_path) -> dict[str, str]:
+    """Of a terminal without any setting, with the checkout's environment activated."""
+    activated = link_environment(tmp_path)
+    ours = {name: value for name, value in activated.items() if not re.search("^TIDETABLE_|_EMULATOR_HOST$", name)}
+    return ours | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
 
 
 @pytest.mark.timeout(500)  # two dozen processes, some tried again until the job has written
-def test_the_first_ten_minutes(checkout, environment):
+def test_the_first_ten_minutes(tmp_path, environment):
     """The demo finds no difference and draws a chart, and the commands that it suggests work. Each block of the page
     ends with the exit code that the page names, and prints what it quotes, within a minute; the chart is drawn; Ctrl-C
     in the first terminal ends the job and the emulators."""
@@ -71,20 +62,20 @@ def test_the_first_ten_minutes(checkout, environment):
     assert start.commands.startswith("make setup\n")  # already run in this environment
     first = subprocess.Popen(
         shlex.split(start.commands.removeprefix("make setup\n")),
-        cwd=checkout, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
         printed = list(takewhile(lambda line: not line.startswith("Ctrl-C here stops"), first.stdout))
-        check_demo("".join(printed), checkout)
+        check_demo("".join(printed), tmp_path)
         exports = "".join(line for line in printed if line.startswith("export "))
-        check_suggestions(exports, [line for line in printed if line.startswith("tidetable ")], checkout, environment)
+        check_suggestions(exports, [line for line in printed if line.startswith("tidetable ")], tmp_path, environment)
         for block in others:
-            run(exports + settings.commands, block, checkout, environment)
+            run(exports + settings.commands, block, tmp_path, environment)
         first.send_signal(signal.SIGINT)
         assert first.wait(150) == 0, first.stdout.read()
     finally:
         first.kill()
-    assert (checkout / "chart.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "chart.png").read_bytes().startswith(PNG)
     for host, port in re.findall(r"_HOST=(\S+):(\d+)", exports):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)))

@@ -15,13 +15,13 @@ ROOT = Path(__file__).parent.parent
 
 # CONTRIBUTING.md lists these habits, with better words.
 HABITS = {
-    "tell, told": (r"\b(?:tells?|told|telling)\b", 256),
-    "those of": (r"\b(?:those|that) of\b|\bthose that\b", 288),
-    "what as a noun": (r"\bwhat\b", 661),
-    "come for arrive": (r"\b(?:comes?|came|coming)\b", 260),
-    "alone for only": (r"\balone\b", 108),
-    "at once": (r"\bat once\b", 64),
-    "is no + noun": (r"\b(?:is|are|was|were) no\b(?! (?:longer|more|less|later|earlier|older|newer))", 59),
+    "tell, told": (r"\b(?:tells?|told|telling)\b", 204),
+    "those of": (r"\b(?:those|that) of\b|\bthose that\b", 219),
+    "what as a noun": (r"\bwhat\b", 596),
+    "come for arrive": (r"\b(?:comes?|came|coming)\b", 176),
+    "alone for only": (r"\balone\b", 86),
+    "at once": (r"\bat once\b", 51),
+    "is no + noun": (r"\b(?:is|are|was|were) no\b(?! (?:longer|more|less|later|earlier|older|newer))", 51),
     "counts for wins": (r"\b(?:first|last|newest|oldest|larger|former|latter) (?:one )?counts\b", 3),
     "Of X, at the beginning": (r"(?:^|[.:;] )Of [a-z][^.]*?,", 32),
     "so many for n": (r"\bso (?:many|much)\b", 34),

@@ -16,7 +16,7 @@ from rich.table import Table
 RESULT = Path(__file__).parent / "result.json"
 FLOORS = Path(__file__).parent / "floors.toml"
 DATAFLOW_SHARE = 0.5
-"""The share of the local runner's rate that docs/performance.md expects on Dataflow; the page says why."""
+"""The share of the local runner's rate that docs/throughput.md expects on Dataflow; the page says why."""
 
 
 class Run(NamedTuple):
@@ -115,7 +115,7 @@ def write_json(measured: Sequence[Measured], remarks: Sequence[str], path: Path)
 
 
 def quoted_lines(path: Path) -> list[str]:
-    """Returns the tables that docs/performance.md quotes from the JSON, a line each."""
+    """Returns the tables that docs/throughput.md quotes from the JSON, a line each."""
     result = json.loads(path.read_text())
     machine = result["machine"]
     rows = (

@@ -51,7 +51,7 @@ sensor to which nothing came, whose window is read and written with the others o
 _ROW_US, _NEWEST_ROW_US = 26, 18  # CPU time of a row with three metrics, through the connector
 _RESTORED_US = 80  # CPU time of a window that a restart reads, without its rows
 _RESTORED_TOGETHER, _PAGE_ROWS = 200, 1000  # windows, each with two requests, and rows of a request
-_ON_DATAFLOW = 2  # docs/performance.md assumes that a worker's other work costs as much again
+_ON_DATAFLOW = 2  # docs/throughput.md assumes that a worker's other work costs as much again
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
 
 NEWEST = "newest readings"
@@ -223,7 +223,7 @@ def vcpus_for_events(workload: Workload) -> float:
 
     That is measured CPU time, times two for Dataflow's own work. Events share their message's cost, so the cost of an
     event falls with 1/batch, between those measured with one event in a message and with a hundred. Measured with three
-    metrics; docs/performance.md tells what that leaves out.
+    metrics; docs/throughput.md states what that leaves out.
     """
     return workload.events_per_second / 1_000_000 * between(*_CPU_S[workload.bulk], workload.batch) * _ON_DATAFLOW
 

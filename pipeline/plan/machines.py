@@ -7,7 +7,7 @@ from pipeline.core.schema.rate import groups_for
 from pipeline.plan.workload import Workload
 
 UTILIZATION = 60
-"""The percentage of a machine's CPU time that is used, and of a VM's memory: the target of docs/size.md."""
+"""The percentage of a machine's CPU time that is used, and of a VM's memory: the target of docs/size-and-cost.md."""
 
 _PULLED, _PULLS = 10, 10  # messages of a pull at most; pulls in a second in which nothing comes
 _PULL_US, _GROUP_US = 2_000, 27

@@ -161,7 +161,7 @@ resource "google_bigtable_gc_policy" "latest" {
   }
 }
 
-# What a team sees of the table. The provider can't grant roles on views: docs/who-may-read.md has the command.
+# What a team sees of the table. The provider can't grant roles on views: docs/operations.md has the command.
 resource "google_bigtable_authorized_view" "team" {
   for_each = var.team_views
 

@@ -695,7 +695,7 @@ variable "readers" {
 variable "team_views" {
   description = <<-EOT
     Authorized views of the table, by id: the rows whose keys begin with one of row_prefixes, and the cells of the
-    families, by default all but those of the schema and of alerts. docs/who-may-read.md says how to grant a team its view.
+    families, by default all but those of the schema and of alerts. docs/operations.md says how to grant a team its view.
   EOT
   type = map(object({
     row_prefixes = list(string)

@@ -161,8 +161,11 @@ def _received(source: socket.socket, size: int) -> bytes:
     return data
 
 
-def link_environment(folder: Path) -> None:
-    """Links this environment as ``.venv`` in a folder, with a ``tidetable`` that is preloaded."""
+def link_environment(folder: Path) -> dict[str, str]:
+    """Links this environment as ``.venv`` in a folder, with a ``tidetable`` that is preloaded.
+
+    Returns the variables of a shell that has activated it.
+    """
     programs = folder / ".venv/bin"
     programs.mkdir(parents=True)
     for each in (*Path(sys.prefix, "bin").iterdir(), *Path(sys.prefix).iterdir()):
@@ -170,6 +173,7 @@ def link_environment(folder: Path) -> None:
             (programs if each.parent.name == "bin" else programs.parent).joinpath(each.name).symlink_to(each)
     (programs / "tidetable").write_text(f'#!/bin/sh\nexec {shlex.join(TIDETABLE)} "$@"\n')
     (programs / "tidetable").chmod(0o755)
+    return os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
 def run_preloaded(arguments: list[str]) -> NoReturn:

@@ -105,9 +105,9 @@ def test_the_most_workers_fit_the_manual():
     build = shlex.split(commands("template", TAGGED)[1])
     (most,) = [int(word.partition("=")[2]) for word in build if word.startswith("--max-workers=")]
     vcpus = int(next(word for word in build if word.startswith("--worker-machine-type=")).rpartition("-")[2])
-    performance = (ROOT / "docs/performance.md").read_text().partition("| on Dataflow |")[2]
+    performance = (ROOT / "docs/throughput.md").read_text().partition("| on Dataflow |")[2]
     rate = int(re.search(r"connector \| 1 \| ([\d,]+) \|", performance)[1].replace(",", ""))
-    assert "10,000 sensors at 1 Hz" in (ROOT / "docs/size.md").read_text()
+    assert "10,000 sensors at 1 Hz" in (ROOT / "docs/size-and-cost.md").read_text()
     assert most * vcpus * rate >= 2 * 10_000
     assert math.ceil(10_000 / (0.6 * rate) / vcpus) == 2  # as the manual says
 

@@ -20,7 +20,7 @@ from pipeline.transforms.process import Decoder
 from tests.support.pubsub import Inbox
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs/publish-from-your-code.md").read_text()
+PAGE = (ROOT / "docs/publish.md").read_text()
 TOPIC = "projects/my-project/topics/events"
 
 
