@@ -1,7 +1,6 @@
 """Runs the commands of the pages that are tasks, as they are on the page, against the emulators."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -91,11 +90,6 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     assert sent.attributes["event_id"] != "e1"
     with SensorTable.open("my-project", "my-instance", "sensors") as table:
         assert table.latest_events("hall-2").metadata == {"serial": "0012"}
-
-
-def on_path() -> dict[str, str]:
-    """Returns the environment after ``source .venv/bin/activate``."""
-    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
 def test_the_readme_maps() -> None:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 HABITS = {
     "tell, told": (r"\b(?:tells?|told|telling)\b", 204),
     "those of": (r"\b(?:those|that) of\b|\bthose that\b", 219),
-    "what as a noun": (r"\bwhat\b", 596),
+    "what as a noun": (r"\bwhat\b", 540),
     "come for arrive": (r"\b(?:comes?|came|coming)\b", 176),
     "alone for only": (r"\balone\b", 86),
     "at once": (r"\bat once\b", 51),
