@@ -232,8 +232,8 @@ def parse_aggregate_row(
     """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
 
     A metric whose statistics the schema declares may lack those that were declared later, and those that are older than
-    the metric's count: they are from a row that counts less. If the number of events was not ``counted`` among the columns
-    that were read, it is 0.
+    the metric's count, from a row that counts less. If the number of events was not ``counted`` among the columns that
+    were read, it is 0.
 
     Raises:
         ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
