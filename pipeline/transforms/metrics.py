@@ -34,7 +34,6 @@ AGGREGATE_ROWS = "aggregate_rows"
 PANES_EARLY = "panes_early"
 PANES_ON_TIME = "panes_on_time"
 PANES_LATE = "panes_late"
-# Panes of windows that began before the job, held back because they lack something that the table stores.
 # Panes of windows with more metrics than fit in a row: never written; their windows are put on the work list.
 PANES_TOO_WIDE = "panes_too_wide"
 # Windows that began before the job and were restored from what the table stores.

@@ -146,7 +146,7 @@ class WriteThenDueFn(beam.DoFn):
 
 
 def write_then_due(elements: PCollection, label: str, write_fn: WriteThenDueFn, *, refuses: bool) -> WrittenRows:
-    """Adds a step that writes rows; ``refuses`` tells whether the writer has dead letters."""
+    """Adds a step that writes rows; ``refuses`` is whether the writer has dead letters."""
     outputs = elements | label >> beam.ParDo(write_fn).with_outputs(_DEAD_LETTERS, main="due")
     outputs.due.element_type = KV[int, bytes]
     return WrittenRows(outputs.due, outputs[_DEAD_LETTERS] if refuses else None)
@@ -185,7 +185,7 @@ class _DueFn(StatefulFn, TableReadingFn):
     def _fire(
         self, key: int, state: "_DueState", timer: RuntimeTimer | None, end: RuntimeTimer | None
     ) -> Iterator[Any]:
-        """Computes what is due. If that is too much at once, one of the timers fires again."""
+        """Computes what is due. If that is too much for a firing, one of the timers fires again."""
         derived = self._derive(key, read_due(state.due.read()))
         state.due.clear()
         if derived.rest:

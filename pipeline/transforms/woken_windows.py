@@ -1,4 +1,4 @@
-"""Wakes windows that the table tells of: those that backfills list, and those that the process before noted.
+"""Wakes windows that the table names: backfills listed them, or the process before noted them.
 
 A job looks through the list in a step with state, and a timer of the clock that sets itself. On one machine, a step
 notes which windows the process is yet to finish. See :mod:`pipeline.core.panes.woken_windows`.
@@ -55,7 +55,7 @@ _NEXT, _DRAINED = map(beam.DoFn.TimerParam, (_NEXT_SPEC, _DRAINED_SPEC))
 class WakeListed(beam.PTransform):
     """Returns ``(group, readings)`` without any reading, for the windows that backfills list.
 
-    Takes ``(group, readings)``, of which only the watermark counts: it tells of a drain.
+    Takes ``(group, readings)``, of which only the watermark is used: it shows a drain.
     """
 
     def __init__(
@@ -147,12 +147,7 @@ class NotingTable(NamedTuple):
     """A table, and what decides how long the notes in it stay.
 
     Attributes:
-        name: the table.
-        schema: the table's schema, with tiers.
-        retention: the retention of the table's cells.
         tiers: the tiers whose windows are noted: the shortest, and those of which the job has to tell when they end.
-        subscription: the subscription that the job reads.
-        lateness_us: the allowed lateness.
         late_us: the time from late readings to their pane.
     """
 

@@ -110,16 +110,9 @@ class BulkWriteRows(beam.PTransform):
 class BulkWriteFn(beam.DoFn):
     """Writes a bundle's rows. Each is in the table, or refused, once the results of :meth:`finish_bundle` are read.
 
-    Args:
-        name: the table.
-        step: the label of the step, for dead letters.
-        limits: the writer's limits.
-        schema: the schema of the table, which has aggregates; None to list no windows.
-        guard: the table as it was at the job's launch; None for any table.
-        clock: the function that returns seconds since the epoch, for dead letters.
+    The arguments are those of :class:`BulkWriteRows`, and the label of the step, for dead letters.
 
     Attributes:
-        guard: the guard.
         refused: the bundle's refused rows; not noted if the schema is known.
     """
 

@@ -128,7 +128,7 @@ class Reader:
         return _names(self.take(size))
 
     def chosen(self, names: Sequence[str], count: int) -> tuple[str, ...]:
-        """Reads so many indexes, and returns the names at these."""
+        """Reads ``count`` indexes, and returns the names at these."""
         indexes = array(_METRIC_INDEX, self.take(4 * count))
         if count and max(indexes) >= len(names):
             raise ValueError("the accumulator has readings of a metric without statistics")
@@ -187,7 +187,7 @@ def _read_stats(reader: Reader) -> WindowStats:
 
 
 def window_bytes(stats: WindowStats) -> bytes:
-    """Serializes a window's statistics alone."""
+    """Serializes a window's statistics."""
     return bytes([VERSION]) + _stats_bytes(stats)
 
 
@@ -396,7 +396,7 @@ class WindowReadings:
         return self._stats.member
 
     def note(self, *members: Member) -> bool:
-        """Notes the newest of these events if no reading is newer. Returns whether a known one tells something else."""
+        """Notes the newest of these events if no reading is newer. Returns whether a known one has other metadata."""
         stats = self._stats
         newest, changed, contradicted = noted(stats.member, members)
         if stats.member is None and newest is not None:  # roll-ups may not have needed metadata until now
@@ -408,7 +408,7 @@ class WindowReadings:
         return changed
 
     def follow(self, earlier: Member | None) -> None:
-        """Notes what the window told earlier of its sensor's groups, if it tells anything now."""
+        """Notes the metadata that the window had earlier, if it has any now."""
         if self._stats.member is not None and earlier is not None:
             self._stats.member = after(self._stats.member, earlier)
 
@@ -448,7 +448,7 @@ class WindowReadings:
         return self._stats.events, sum([stats.count for stats in self._stats.metrics.values()])
 
     def as_read(self) -> "WindowReadings":
-        """Returns the same readings in the order in which a table tells them, on which sums of a few depend."""
+        """Returns the same readings in the order in which a table returns them, on which sums of a few depend."""
         columns = self._columns()
         if columns is None or self._kept or self._bulk:
             return self
@@ -457,7 +457,7 @@ class WindowReadings:
     def compare(self, other: "WindowReadings") -> tuple[bool, bool]:
         """Returns whether all readings of ``other`` are here, with their values, and whether there are no others here.
 
-        Both tell the same newest event then, if any. Returns False if the answer takes more than a look.
+        Both have the same newest event then, if any. Returns False if the answer takes more than a look.
         """
         ours, others = self._columns(), other._columns()
         if ours is None or others is None or self.member != other.member:
@@ -676,7 +676,7 @@ def merged(shorter: Mapping[int, WindowStats], statistics: Statistics) -> Pane:
         stats = shorter[start_us]
         total.merge(stats)
         if stats.events and stats.member is None:
-            total.member = None  # the newest event counts even if it does not tell its metadata: no roll-up needed it
+            total.member = None  # the newest event counts even without its metadata, which no roll-up needed then
     if len(total.metrics) > statistics.most_metrics:
         return Pane(WindowStats(), too_wide=True)
     total.sizes = {start_us: stats.size for start_us, stats in shorter.items()}

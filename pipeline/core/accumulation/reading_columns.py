@@ -435,7 +435,7 @@ class ReadingColumns:
             self._extend(metrics, *group)
 
     def seal(self, least: int) -> None:
-        """Packs the groups of at least so many events."""
+        """Packs the groups of at least ``least`` events."""
         large = [metrics for metrics, group in self.groups.items() if len(group.times) >= least]
         if not large:
             return

@@ -92,7 +92,7 @@ class FiringRules:
     Args:
         window: the window of the shortest tier.
         early_us: the time from a window's first new readings to an early pane; zero for no early panes.
-        late_us: the time from late readings to a late pane; zero for a pane at once.
+        late_us: the time from late readings to a late pane; zero for a pane without delay.
         lateness_us: the time for which a window stays open after the watermark has passed its end.
         phases: the number of different times at which groups fire panes; None if each has its own.
         spread_us: the time over which groups fire on-time and last panes: a group's watermark is that of the job less

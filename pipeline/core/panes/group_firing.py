@@ -57,7 +57,6 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rollup_rows import members_key, versioned_row
 from pipeline.core.rows.rows import EncodedRows, some_at_a_time
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.parts import At, carried
 from pipeline.core.statistics.window_stats import WindowStats, lasts_of
 
@@ -114,6 +113,10 @@ class GroupFiring:
         self._latest = aggregation.latest
         self._newest = NewestReadings()
         self._fired: dict[int, _Changed] = defaultdict(dict)  # panes of the shortest tier, by start
+        # The longer windows that have to follow, of each tier by start and sensor: shorter ones that fired, by start.
+        self._behind: list[dict[int, dict[str, dict[int, WindowStats]]]] = [
+            defaultdict(lambda: defaultdict(dict)) for _ in self._tiers
+        ]
         # A backfill lists the windows that were over later: a job may have them in its state.
         alone = aggregation.before_us is None
         self._over_us = -NEVER_US if alone else now_us - aggregation.firing.lateness_us - IN_FLIGHT_US
@@ -419,21 +422,23 @@ class GroupFiring:
     def _fire_longer(self) -> None:
         """Fires the panes of the longer windows that follow the shorter ones that fired.
 
-        A longer window in progress is noted if it has to fire once more when it is over: to tell so, because those that
-        are longer still have not followed, or because it could not be computed.
+        A longer window in progress is noted if it has to fire once more when it is over: to publish that it is over,
+        because even longer ones have not followed, or because it could not be computed.
         """
-        behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
+        behind, windows, passed_us = self._behind, self._windows, self._schedule.passed_us
         follows = self._state.follows
         for start_us, window in windows.of_tier[0].items():
             if follows or window.late or windows.ends_by(0, start_us, passed_us):
                 for sensor_id in windows.take_ahead(0, start_us):
-                    behind.add(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
+                    self._follow(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
         for tier in range(1, len(self._tiers)):
             for start_us, sensor_ids in windows.take_over(tier, passed_us):
-                behind.add_itself(tier, start_us, sensor_ids)
+                for sensor_id in sensor_ids:
+                    behind[tier][start_us].setdefault(sensor_id, {})
             for start_us in windows.of_tier[tier] if follows else ():
-                behind.add_itself(tier, start_us, windows.take_ahead(tier, start_us))
-            for start_us, shorter in sorted(behind.of_tier[tier].items()):
+                for sensor_id in windows.take_ahead(tier, start_us):
+                    behind[tier][start_us].setdefault(sensor_id, {})
+            for start_us, shorter in sorted(behind[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
                 if self._waits[tier] and not (over or follows):
                     windows.note_longer(tier, start_us, shorter, ahead=self._early)
@@ -448,7 +453,15 @@ class GroupFiring:
                         windows.note_longer(tier, start_us, found.keys() - changed.keys(), ahead=False)
                     self._write(tier, start_us, changed)
                     for sensor_id, stats in changed.items() if not ahead else ():
-                        behind.add(tier, start_us, sensor_id, stats)
+                        self._follow(tier, start_us, sensor_id, stats)
+
+    def _follow(self, tier: int, start_us: int, sensor_id: str, stats: WindowStats | None) -> None:
+        """Makes the longer windows follow that are computed from this one; without statistics, the table has them."""
+        for longer, source in enumerate(self._sources):
+            if source == tier:
+                of_sensor = self._behind[longer][self._tiers[longer].window.start_of(start_us)][sensor_id]
+                if stats is not None:
+                    of_sensor[start_us] = stats
 
     def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed | None = None) -> None:
         """Writes rows of sensors' windows.
@@ -457,7 +470,7 @@ class GroupFiring:
             tier: the index of their tier.
             start_us: their start.
             changed: each sensor's statistics.
-            repeated: those of windows that are over and got nothing since their last pane.
+            repeated: the statistics of windows that are over and got nothing since their last pane.
         """
         of_tier, written = self._tiers[tier], {**changed, **(repeated or {})}
         rows = [
@@ -574,36 +587,6 @@ class _CarryIn:
         return found
 
 
-class _Behind:
-    """The longer windows that have to follow shorter ones.
-
-    Args:
-        tiers: the table's tiers, shortest first.
-        sources: the index of each tier's source; -1 for the shortest.
-
-    Attributes:
-        of_tier: the statistics of shorter windows that fired by start, of each tier, start and sensor.
-    """
-
-    def __init__(self, tiers: Sequence[Tier], sources: Sequence[int]) -> None:
-        self._tiers, self._sources = tiers, sources
-        self.of_tier: list[dict[int, dict[str, dict[int, WindowStats]]]] = [
-            defaultdict(lambda: defaultdict(dict)) for _ in tiers
-        ]
-
-    def add_itself(self, tier: int, start_us: int, sensor_ids: Iterable[str]) -> None:
-        """Adds longer windows, of which the table has all shorter ones that are not added."""
-        self.of_tier[tier][start_us] |= {sensor_id: self.of_tier[tier][start_us][sensor_id] for sensor_id in sensor_ids}
-
-    def add(self, tier: int, start_us: int, sensor_id: str, stats: WindowStats | None) -> None:
-        """Adds the windows that are computed from this one, with its statistics; None if the table has them."""
-        for longer, source in enumerate(self._sources):
-            if source == tier:
-                of_sensor = self.of_tier[longer][self._tiers[longer].window.start_of(start_us)][sensor_id]
-                if stats is not None:
-                    of_sensor[start_us] = stats
-
-
 class PaneContributions:
     """The contributions of a firing.
 
@@ -656,8 +639,8 @@ def _encoded(rows: EncodedRows, due: Mapping[int, Mapping[tuple[int, int], Itera
 class PaneResults:
     """The results that a firing publishes: its panes, early ones only if the rules ask for them.
 
-    When the watermark passes the end of a window, a pane fires even if nothing came since the one before: it tells that
-    the window is done. Each group passes each time once, so nothing has to be kept for that.
+    When the watermark passes the end of a window, a pane fires even if nothing arrived since the one before: it shows
+    that the window is done. Each group passes each time once, so nothing has to be kept for that.
 
     A drain passes the end of windows that are still in progress, and so may publishers whose clocks are ahead. By the
     clock, such results are early. They are published in any case: the next job may get nothing more for their windows.

@@ -116,7 +116,7 @@ def _firing_us(aggregation: Aggregation) -> int:
 
 
 def _readings_bytes(events: float, metrics: int, per_firing: float) -> float:
-    """Returns the bytes of a sensor's window with so many events, of which so many come from one firing to the next.
+    """Returns the bytes of a sensor's window, given its events and how many arrive from one firing to the next.
 
     Events wait until a firing finds enough of them to pack. benchmarks/sizes.py measures packed ones.
     """

@@ -226,7 +226,7 @@ class GroupWindows:
         return _HEADER.pack(tier, compressed, start_us, len(ids)) + ids + body
 
     def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
-        """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
+        """Yields the sensor id, the start in µs and the bytes of each accumulator that is larger."""
         for windows in self.of_tier:
             for start_us, window in windows.items():
                 for sensor_id, entry in window.entries.items():
@@ -243,13 +243,13 @@ def _entry_parts(entry: SensorWindow) -> list[bytes]:
 
 
 def window_of(chunk: bytes) -> tuple[int, int]:
-    """Returns the index of the tier of a chunk's windows, and their start in µs. Any release's chunk tells."""
+    """Returns the index of the tier of a chunk's windows, and their start in µs. Any release can read them."""
     tier, _, start_us, _ = _HEADER.unpack_from(chunk)
     return tier, start_us
 
 
 def sensors_of(chunk: bytes) -> list[str]:
-    """Returns the ids of the sensors of a chunk's windows. Any release's chunk tells."""
+    """Returns the ids of the sensors of a chunk's windows. Any release can read them."""
     size = _HEADER.unpack_from(chunk)[3]
     return decompress(chunk[_HEADER.size : _HEADER.size + size]).decode().split("\n")
 
@@ -296,7 +296,7 @@ class Schedule:
         rules: the rules by which panes fire.
         group: the group.
         passed_us: an event time that the group's watermark has certainly passed.
-        closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
+        closed_us: the event time by which closed windows end: later readings of them are late. So this time decides
             what is late, not a runner. It never decreases, even if an update of the job allows more lateness. It is
             ahead of the watermark if windows had to close that did not fit into the state.
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
@@ -506,21 +506,9 @@ def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_
 
 
 class GroupState:
-    """What one firing reads and writes of a group's state.
-
-    Args:
-        bags: the state.
-        aggregation: the settings.
-        schedule: the group's schedule, which tells when the windows have to be read next.
-        due: the starts of the windows in µs whose waiting readings or marks fire.
-        now_us: the current time.
-        completion: the completion of windows from the table.
+    """What one firing reads and writes of a group's state: waiting readings and marks of the starts ``due``.
 
     Attributes:
-        aggregation: the settings.
-        schedule: the group's schedule.
-        now_us: the current time.
-        completion: the completion of windows from the table.
         windows: the windows that the firing may change.
         readings: the waiting readings that fire. The others stay.
         marks: the marks that fire. The others stay.
@@ -610,7 +598,7 @@ class GroupState:
             schedule.open_watermark_us, schedule.lags = next_us, self.windows.lags
             if self.follows:
                 schedule.follow(self.now_us, self.aggregation.follow_every_us)
-        else:  # a firing of late readings has longer windows alone, which may be in the bag already
+        else:  # a firing of late readings has only longer windows, which may be in the bag already
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)
             schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)

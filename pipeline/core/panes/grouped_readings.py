@@ -6,7 +6,7 @@ step that aggregates. Within a group, each sensor has its own windows.
 The readings of a group in one window, in the order in which they came. Little-endian, without padding:
 
     data    version; start of the window in µs; number of sets of metrics, plus 2^31 if texts follow; the sets; [size of
-            the texts; the metadata that the newest events tell, separated by line feeds, and by tabs where an event
+            the texts; the metadata of the newest events, separated by line feeds, and by tabs where an event
             came with two]; blocks until the end
     set     size of the names in bytes; the names, each preceded by its length in one byte
     block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
@@ -84,7 +84,7 @@ class Readings(NamedTuple):
 
 
 _Newest = tuple[int, tuple[Mapping[str, str]] | list[Mapping[str, str]]]
-"""The key of an event, and its metadata: that of each of its parts, in the order in which these came."""
+"""The key of an event, and its metadata: that of each of its parts, in the order in which these arrived."""
 
 
 class GroupedReadings:
@@ -150,7 +150,7 @@ class GroupedReadings:
         texts = dict[Any, str]()
         for ((sensor_id, start_us), of_window), (newest_key, parts) in zip(windows.items(), newest, strict=False):
             encoded = sensor_id.encode()
-            told = self._told(newest_key, parts, texts) if parts else ""
+            of_newest = self._text_of_parts(newest_key, parts, texts) if parts else ""
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -164,21 +164,21 @@ class GroupedReadings:
                         yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
                         encoding = found[key] = _Encoding()
                     of_values = values[first * width : (first + at_once) * width]
-                    text = told if told and newest_key in of_events else ""
+                    text = of_newest if of_newest and newest_key in of_events else ""
                     encoding.add(encoded, metrics, of_events, of_values, text)
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
-    def _told(self, key: int, parts: Sequence[Mapping[str, str]], texts: dict[Any, str]) -> str:
-        """Returns what an event tells whose parts have this metadata."""
+    def _text_of_parts(self, key: int, parts: Sequence[Mapping[str, str]], texts: dict[Any, str]) -> str:
+        """Returns the metadata of an event, as roll-ups need it, given that of its parts."""
         try:
             values = self._values_of(parts[0])
         except KeyError:
             values = tuple(map(parts[0].get, self._fields))
-        told = texts.get(values) or texts.setdefault(values, member_text(self._fields, parts[0]))
+        text = texts.get(values) or texts.setdefault(values, member_text(self._fields, parts[0]))
         for part in parts[1:]:
-            told = _with_part(key, told, member_text(self._fields, part))
-        return told
+            text = _with_part(key, text, member_text(self._fields, part))
+        return text
 
 
 def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[bytes]:
@@ -309,7 +309,7 @@ def _newer(known: _Newest, key: int, metadata: Mapping[str, str]) -> _Newest:
 
 
 def _with_part(key: int, texts: str, text: str) -> str:
-    """Returns what an event tells whose next part tells a text: two texts if a field has two values."""
+    """Returns the texts of an event whose next part has this text: two texts if a field has two values."""
     *others, last = (Member(key, each) for each in texts.split("\t"))
     part = Member(key, text)
     whole = later(last, part) or part

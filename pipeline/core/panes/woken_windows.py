@@ -1,4 +1,4 @@
-"""Windows that the table tells a job to wake: those that an earlier process noted, and those that backfills list.
+"""Windows to wake that the table names: an earlier process noted them, or a backfill listed them.
 
 A process on one machine has its open windows in memory, and notes in the table which windows it is yet to finish. When
 it has ended in any way, the next process reads the notes and the raw rows of these windows, and fires their panes. A
@@ -103,7 +103,7 @@ class _Until(NamedTuple):
 
     Attributes:
         time_us: the time.
-        open_us: the time at which the last of its windows closes; 0 if all are closed, and wait for late panes alone.
+        open_us: the time at which the last of its windows closes; 0 if all are closed, and only wait for late panes.
     """
 
     time_us: int
@@ -134,7 +134,7 @@ class NotedWindows:
 
     @property
     def range(self) -> KeyRange:
-        """The keys of these notes, and of those of the processes before."""
+        """The keys of the notes of this process and of the processes before."""
         return prefix_range(self._prefix)
 
     def read(self, row: Row, now_us: int, certain_us: int) -> Windows:
@@ -200,12 +200,12 @@ class NotedWindows:
         return rows
 
     def finish(self, now_us: int) -> EncodedRows:
-        """Returns the removal of all notes but those of open windows, when every pane that waited has been written."""
+        """Returns the removal of all notes but those of open windows, when every waiting pane has been written."""
         with self._lock:
             return self._removed(key for key, until in self._rows.items() if until.open_us <= now_us)
 
     def _late_until_us(self, now_us: int) -> int:
-        """Returns the time until which a note of late readings stays that come now."""
+        """Returns the time until which a note of late readings stays, if they arrive now."""
         return -(-(now_us + self._late_us + _SPARE_US) // _LOOK_US) * _LOOK_US
 
     def _over_us(self, now_us: int) -> int:

@@ -496,7 +496,7 @@ def columns_of(
             rows.clear()
         try:
             found = _columns_in(schema, part)
-        except ValueError:  # a row may be foreign: the events tell which
+        except ValueError:  # a row may be foreign: reading event by event finds it
             yield from by_event(part.rows())
         else:
             yield from found
@@ -518,7 +518,7 @@ def _by_event(schema: TableSchema, events: Iterable[RawRecord]) -> Iterator[Even
     for event in events:
         readings, (time_us, discriminator) = event.readings, identity_of(event)
         if not readings:
-            continue  # of metadata alone
+            continue  # it has only metadata
         alike = (*readings,), discriminator, event.metadata
         if latest is None or alike != (latest.metrics, latest.discriminator, latest.metadata):
             if latest is not None:

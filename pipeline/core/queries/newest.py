@@ -86,7 +86,7 @@ def newest_rows_of(
     metrics: tuple[str, ...] | None,
     on_foreign: OnForeign,
 ) -> Iterator[LatestRecord]:
-    """Yields what :func:`newest_rows` does, of the sensors alone and in their order: a request for 200 of them."""
+    """Yields what :func:`newest_rows` does, of these sensors in their order: a request for 200 of them."""
     listed = iter(sensors)
     while some := list(islice(listed, MOST_RANGES)):
         keys = tuple(KeyRange(key, key + b"\x00") for key in sorted(set(map(latest_key, some))))
@@ -95,7 +95,7 @@ def newest_rows_of(
 
 
 def sensors_with_rows(family: str, read: ReadRows, keys: KeyRange, on_foreign: OnForeign) -> Iterator[str]:
-    """Yields the sensors that have a row of newest readings, by a scan of keys alone; see :func:`newest_rows`."""
+    """Yields the sensors that have a row of newest readings, by a scan of keys; see :func:`newest_rows`."""
     for row in read(RowSelection(keys, CellSelection((family,), keys_only=True), page_rows=_PAGE_KEYS)):
         try:
             yield parse_latest_key(row.key)
@@ -113,7 +113,7 @@ def silent_sensors(
 ) -> Iterator[LastHeard]:
     """Yields the sensors that have sent nothing since a time, by a scan of their rows of newest readings.
 
-    The server sends rows of silent sensors alone, and no values: a row whose values are foreign counts.
+    The server sends only rows of silent sensors, and no values: rows with foreign values are among them.
     """
     cells = _cells(family, metrics, silent_since_us)._replace(times_only=True)
     for row in read(RowSelection(keys, cells)):
@@ -133,7 +133,7 @@ def silent_sensors(
 def or_events(
     schema: TableSchema, read: ReadRows, after: str, found: Callable[[str], Iterator[_T]], events: Iterator[_T]
 ) -> Iterator[_T]:
-    """Returns what rows of newest readings say of sensors, or what their events do in a table without any such row.
+    """Yields what rows of newest readings say of sensors, or what their events do in a table without any such row.
 
     Args:
         schema: the table's schema.
@@ -143,18 +143,17 @@ def or_events(
         events: the records of events, for a table without such rows.
     """
     if schema.latest is None:
-        return events
-    rows = found(schema.latest)
-    return rows if after else _or_events(rows, events, schema.latest, read)
-
-
-def _or_events(found: Iterator[_T], events: Iterator[_T], family: str, read: ReadRows) -> Iterator[_T]:
-    first = next(found, None)
+        yield from events
+        return
+    records = found(schema.latest)
+    first = next(records, None)
     if first is not None:
         yield first
-        yield from found
-    elif not any(read(RowSelection(latest_range(), CellSelection((family,), keys_only=True), page_rows=1))):
-        yield from events
+        yield from records
+    elif not after:
+        cells = CellSelection((schema.latest,), keys_only=True)
+        if not any(read(RowSelection(latest_range(), cells, page_rows=1))):
+            yield from events
 
 
 def check_silence(silent_for: timedelta, behind: timedelta) -> None:

@@ -28,7 +28,7 @@ def rows_of_sensor(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the kind and the key of every row of a sensor.
 
-    Reads the sensor's rows alone, and seeks each tier. If another field comes first in the keys of raw rows, the server
+    Reads only the sensor's rows, and seeks each tier. If another field comes first in the keys of raw rows, the server
     searches all of them, and sends those of the sensor.
     """
     for key in _raw_keys(schema, read, sensor_id, on_foreign):

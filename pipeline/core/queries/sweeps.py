@@ -604,7 +604,7 @@ def _blocks_in(
     def add(part: Part, gathered: EventBlock) -> None:
         try:
             _add_block(schema, part, query, gathered)
-        except ValueError:  # a row may be foreign: the events tell which
+        except ValueError:  # a row may be foreign: reading event by event finds it
             for _, records in parsed_rows(schema, one_by_one((part,)), on_foreign):
                 for record in records:
                     if (wanted := _projected(record, query)) is not None:
@@ -614,7 +614,7 @@ def _blocks_in(
 
 
 def _projected(record: RawRecord, query: Query) -> RawRecord | None:
-    """Returns an event with the query's metrics alone; None for one that is not asked for."""
+    """Returns an event with only the query's metrics; None for one that is not asked for."""
     if not query.start_us <= record.event_time_us < query.end_us:
         return None
     if query.metrics is None:

@@ -34,7 +34,7 @@ def tier_of(schema: TableSchema, window: Window | None) -> Tier:
 
 
 def tier_among(tiers: Sequence[Tier], window: Window | None, owner: str) -> Tier:
-    """Returns the tier with windows of that length; the first for None. Raises ValueError that tells what lacks it."""
+    """Returns the tier with windows of that length; the first for None. Raises ValueError that names what lacks it."""
     prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
     found = next((tier for tier in tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
     if found is None:

@@ -43,7 +43,7 @@ from pipeline.core.windows import Window
 READING_COUNT, WINDOW_SIZES, MEMBER = "reading_count", "window_sizes", "member"
 _READING_COUNT, _WINDOW_SIZES, _MEMBER = READING_COUNT.encode(), WINDOW_SIZES.encode(), MEMBER.encode()
 OF_WRITERS = frozenset({WINDOW_SIZES, MEMBER})
-"""The columns that tell no statistic: only what computes rows reads them."""
+"""The columns without a statistic: only what computes rows reads them."""
 
 _OF_WRITERS = frozenset({_WINDOW_SIZES, _MEMBER})
 _LATEST_VERSION_US = (1 << 56) // 1000 * 1000  # in 4253: another program's row may claim any count
@@ -115,7 +115,7 @@ def version_us(start_us: int, size: int) -> int:
 
 
 def size_of(row: Row) -> int:
-    """Returns the number of events and readings that an aggregate row tells. Cells that readers refuse tell none."""
+    """Returns the number of events and readings that an aggregate row counts. Cells that readers refuse count none."""
     size = 0
     for cell in row.cells:
         if cell.qualifier == _READING_COUNT or cell.qualifier.startswith(_COUNT):
@@ -135,7 +135,7 @@ def aggregate_row(
     """Returns the complete row of one sensor's window. A row of the same window that counts more hides its cells."""
     values, time_us = values_of(window, start_us, stats, statistics), version_us(start_us, stats.size)
     cells = [Cell(family, name.encode(), time_us, _text(value)) for name, value in values.items()]
-    cells += [Cell(family, qualifier, time_us, told) for qualifier, told in _told(stats)]
+    cells += [Cell(family, qualifier, time_us, value) for qualifier, value in _other_cells(stats)]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
 
 
@@ -170,9 +170,9 @@ def encoded_aggregate_row(
                 text = _text(value)
             before, between = columns[at][len(text)]
             parts += before, time, between, text
-    for qualifier, told in _told(stats):
-        before, between = _column(family, qualifier)[len(told)]
-        parts += before, time, between, told
+    for qualifier, text in _other_cells(stats):
+        before, between = _column(family, qualifier)[len(text)]
+        parts += before, time, between, text
     count = len(parts) // 4 + len(deletions)
     return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join((*parts, *deletions)), count))
 
@@ -212,7 +212,7 @@ def named_values(
             yield metric, named, [each.value(of, span) for each in named]
 
 
-def _told(stats: WindowStats) -> Iterator[tuple[bytes, bytes]]:
+def _other_cells(stats: WindowStats) -> Iterator[tuple[bytes, bytes]]:
     """Yields the columns beside the statistics, and their values."""
     if stats.sizes:
         yield _WINDOW_SIZES, sizes_text(stats.sizes)
@@ -232,8 +232,8 @@ def parse_aggregate_row(
     """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
 
     A metric whose statistics the schema declares may lack those that were declared later, and those that are older than
-    the metric's count: a row that counts less told them. If the number of events was not ``counted`` among the columns
-    that were read, it is 0.
+    the metric's count, from a row that counts less. If the number of events was not ``counted`` among the columns that
+    were read, it is 0.
 
     Raises:
         ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
@@ -260,7 +260,7 @@ def parse_aggregate_row(
 
 
 def _counted_us(row: Row) -> int:
-    """Returns the timestamp of a row's counts: a row that counts less told what is older."""
+    """Returns the timestamp of a row's counts: older cells are from a row that counts less."""
     return max([cell.timestamp_us for cell in row.cells if cell.qualifier.startswith(_COUNT)], default=0)
 
 
@@ -270,7 +270,7 @@ def qualifiers(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> t
 
 
 def columns_of(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
-    """Returns the columns of these metrics alone: a read of them leaves out rows that have none of the metrics."""
+    """Returns only the columns of these metrics: a read of them leaves out rows that have none of the metrics."""
     return tuple(qualifier_of(each.name, metric).encode() for metric in metrics for each in statistics.of(metric))
 
 
@@ -328,7 +328,7 @@ def was_quantile(column: str, value: object, right: Value | None, row: Mapping[s
 
 
 def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> tuple[int, WindowStats]:
-    """Returns the start in µs and all that an aggregate row tells. Raises as :func:`parse_aggregate_row` does."""
+    """Returns the start in µs and all statistics of an aggregate row. Raises as :func:`parse_aggregate_row` does."""
     stats = _plain_stats(row.cells, statistics)
     if stats is not None:
         start_us = parse_aggregate_key(window, row.key).start_us

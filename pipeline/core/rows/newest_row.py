@@ -135,7 +135,7 @@ class NewestOfBundle:
                 self._texts.add_metadata(sensor_id, time_us, metadata)
 
     def take(self, from_us: int) -> list[EncodedRow]:
-        """Returns and removes the rows of the newest readings, and those of metadata."""
+        """Returns and removes the rows of the newest readings and of metadata."""
         rows, family = list(self._texts.rows(self._family, from_us)), self._family
         for sensor_id, time_us, readings, *_ in self._events.values():
             if time_us < from_us:

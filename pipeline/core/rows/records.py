@@ -145,7 +145,7 @@ class SensorGroup:
     Attributes:
         rollup: the roll-up's name.
         text: the values of its fields as row keys contain them.
-        fields: the values by metadata field. If the text is shortened, the last value that it tells ends with ``…``.
+        fields: the values by metadata field. If the text is shortened, its last value ends with ``…``.
     """
 
     rollup: str
@@ -168,7 +168,7 @@ class GroupRecord:
         start_us: the window's start; of several windows, that of the first.
         window: the length of windows.
         sensors: the number of sensors that contributed; of several windows, the most.
-        expected: the number of sensors that the schema declares for the group; None if it does not tell.
+        expected: the number of sensors that the schema declares for the group; None if it declares none.
         reading_count: the number of events.
         metrics: the statistics of each metric.
         filled: whether the window has no row: it counts nothing.

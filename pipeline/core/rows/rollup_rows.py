@@ -160,7 +160,7 @@ def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
 
 
 def unreadable(row: Row, column: bytes) -> ValueError:
-    """Returns the error for a cell that a job can't read. Without it, a group's row would tell less than was known."""
+    """Returns the error for a cell that a job can't read. Without it, a group's row would have less than was known."""
     key, name = (text.decode(errors="backslashreplace") for text in (row.key, column))
     return ValueError(
         f"another program wrote column {name} of row {key}, which roll-ups need; run 'tidetable repair --rollups'"
@@ -175,7 +175,7 @@ def rollup_texts(
     statistics: Statistics,
     expected: int | None = None,
 ) -> dict[str, bytes]:
-    """Returns the values of the row of a group's window by column. Without sensors, it tells only that."""
+    """Returns the values of the row of a group's window by column. Without sensors, it shows only that."""
     texts: dict[str, bytes] = {SENSORS: b"%d" % sensors}
     if sensors:
         if expected is not None:
@@ -234,7 +234,7 @@ def parse_rollup_row(window: Window, row: Row) -> GroupRecord | None:
 
 @lru_cache(maxsize=1024)
 def merged_statistics(named: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
-    """Returns those of a metric's statistics that roll-ups have: the others depend on one sensor's readings in time."""
+    """Returns the statistics of a metric that roll-ups have: the others depend on one sensor's readings in time."""
     return tuple(
         each for each in named if each.name in _RISEN or (each.part not in _LEFT_OUT and each.name not in _LEFT_OUT)
     )

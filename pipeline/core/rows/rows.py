@@ -56,7 +56,7 @@ def row_bytes(row: EncodedRow) -> int:
 def some_at_a_time(
     items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most: int = maxsize
 ) -> Iterator[list[_Item]]:
-    """Yields items in lists of at most so many, of which none is much larger than so many bytes."""
+    """Yields items in lists of at most ``most``, of which none is much larger than ``most_bytes``."""
     some, size = list[_Item](), 0
     for item in items:
         some.append(item)

@@ -1,4 +1,4 @@
-"""What the events of a window tell about their sensor: the metadata that roll-ups group by."""
+"""The metadata of a window's events that roll-ups group by."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ _TEXTS = json.JSONDecoder()
 
 
 class Member(NamedTuple):
-    """The newest event of a window. Two of the same event that tell the same are equal, whatever was before.
+    """The newest event of a window. Two of the same event with the same text are equal, whatever was before.
 
     Attributes:
         time_us: the event time in µs; a wide one if more than the time identifies the event.
@@ -42,7 +42,7 @@ class Member(NamedTuple):
 def member_text(fields: tuple[str, ...], metadata: Mapping[str, str]) -> str:
     """Returns the fields as compact JSON, with null for one that the metadata lacks.
 
-    So a text tells which fields it tells: another roll-up may need others.
+    So a text shows which fields it has: another roll-up may need others.
 
     Args:
         fields: the names of the fields, sorted.
@@ -61,12 +61,12 @@ def member_fields(text: str) -> Mapping[str, str | None]:
 
 
 def tells(member: Member | None, fields: Collection[str]) -> bool:
-    """Returns whether an event tells these fields: a row may have been written before a roll-up needed them."""
+    """Returns whether these fields of an event are known: a row may have been written before a roll-up needed them."""
     return not fields or (member is not None and member_fields(member.text).keys() >= set(fields))
 
 
 def of_fields(member: Member | None, fields: Collection[str]) -> Member | None:
-    """Returns what an event tells of these fields; None if it tells none of them."""
+    """Returns an event with only these fields; None if it has none of them."""
     if member is None or not fields:
         return None
     if member_fields(member.text).keys() <= set(fields) and not member.before:
@@ -90,14 +90,14 @@ def later(one: Member | None, other: Member | None) -> Member | None:
 
 
 def after(member: Member, earlier: Member) -> Member:
-    """Returns a member whose sensor has left the groups of what its window told earlier, also of the same event."""
+    """Returns a member whose sensor has left the groups of its window's earlier metadata, also of the same event."""
     if member.text == earlier.text and not earlier.before:
         return member
     return _after(member, (*earlier.before, earlier.text, *member.before))
 
 
 def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | None, bool, bool]:
-    """Returns the newest event; whether a known one tells something else now; and whether it had another value before.
+    """Returns the newest event; whether a known one has other metadata now; and whether it had another value before.
 
     Args:
         known: the newest event so far.
@@ -156,7 +156,7 @@ def parse_member(data: bytes) -> Member:
 
 
 def _newest(one: Member, other: Member) -> Member:
-    """Returns what the newest event tells, of the texts before nothing certain."""
+    """Returns the newest event; which texts before it has is undefined."""
     if one.time_us != other.time_us:
         if one.time_us < _WIDE and other.time_us < _WIDE:
             return one if one.time_us > other.time_us else other

@@ -111,7 +111,7 @@ def course_of(method: Method, times_us: Sequence[int], values: Sequence[float]) 
 
 
 def joined(method: Method, one: Course, other: Course) -> Course | None:
-    """Returns the course of both; None if their readings alternate, since only the readings tell it then."""
+    """Returns the course of both; None if their readings alternate: it follows only from the readings then."""
     if one.first > other.first:
         one, other = other, one
     if one.last.time_us >= other.first.time_us:
@@ -232,7 +232,7 @@ class PartKind(NamedTuple):
     Attributes:
         cells: the statistics whose cells store it.
         of: the part of at least one reading.
-        merged: the part of the readings of all, at least one; None if only the readings tell it.
+        merged: the part of the readings of all, at least one; None if it follows only from the readings.
         of_cells: the part that these values of its cells store.
         texts: the values of the cells.
         parse: the part that these values of the cells are; raises ValueError for any other bytes.
@@ -325,10 +325,7 @@ PARTS: Mapping[str, PartKind] = {
 
 def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Returns the parts of the readings of both. A part that one of them lacks is not known of both."""
-    if not one or not other:
-        return None
-    both = {name: PARTS[name].merged((part, other[name])) for name, part in one.items() if name in other}
-    return {name: part for name, part in both.items() if part is not None}
+    return merged_all((one, other)) if one and other else None
 
 
 def merged_all(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

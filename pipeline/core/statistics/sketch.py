@@ -156,7 +156,7 @@ def _position(mantissa: float) -> float:
 
 
 def _mantissas(buckets: int) -> list[float]:
-    """Returns the values of so many buckets of an octave: each the harmonic mean of its first and the next's first."""
+    """Returns the values of the buckets of an octave: each the harmonic mean of its first and the next's first."""
     unit = 2.0**-53
     doubles = range(1 << 52, 1 << 53)
     share = buckets // _OCTAVE

@@ -59,7 +59,7 @@ class MetricStats:
     - The deviation is finite and exact to 1e-9 · Σ|x| / count or, for the smallest doubles, to count · 5e-324. It is 0
       if all values are equal, and otherwise only if it is smaller than that.
 
-    What an aggregate row does not tell is NaN. ``parts`` are those of :mod:`pipeline.core.statistics.parts` that are
+    What an aggregate row lacks is NaN. ``parts`` are those of :mod:`pipeline.core.statistics.parts` that are
     known of all values.
     """
 
@@ -164,7 +164,7 @@ class MetricStats:
 class WindowStats:
     """The number of events in one sensor's window, and the statistics of each metric.
 
-    Of a longer window, ``sizes`` tells the size of each shorter one that it counts, by start in µs, if that is known.
+    Of a longer window, ``sizes`` has the size of each shorter one that it counts, by start in µs, if that is known.
     ``member`` is the newest event, if roll-ups group sensors by metadata.
     """
 
@@ -322,7 +322,7 @@ def parse_counts(texts: Sequence[bytes]) -> list[float]:
     """Parses numbers of events or readings, as :func:`parse_count` does each."""
     counts = parse_values(texts)
     if counts and (min(counts) < 1 or max(counts) > MAX_COUNT or not all(map(float.is_integer, counts))):
-        return list(map(parse_count, texts))  # tells what is wrong
+        return list(map(parse_count, texts))  # its error names the problem
     return counts
 
 
@@ -390,7 +390,7 @@ def _quantile(q: float) -> _ValueOf:
 def limited(value: float, least: float, most: float) -> float:
     """Returns the value, limited to the range of readings, as far as that is known; an end that is not known is NaN.
 
-    A sketch tells a quantile to 1 %, so it may exceed the range. Averages of earlier releases do through rounding.
+    A sketch knows a quantile to 1 %, so it may exceed the range. Averages of earlier releases do through rounding.
     """
     return min(max(value, least), most)  # the first argument, if the other is NaN
 
@@ -456,7 +456,7 @@ def statistic(name: str) -> Statistic:
 def complete(names: tuple[str, ...]) -> tuple[Statistic, ...]:
     """Returns the statistics whose cells are written for these names: they themselves, and what merges them.
 
-    The count is always written: it tells whether a row lacks readings.
+    The count is always written: it shows whether a row lacks readings.
     """
     wanted = {"count", *names}
     for name in names:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import Pane, WindowReadings
+from pipeline.core.accumulation.accumulator import Pane, WindowReadings, merged
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.statistics.member import Member
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import BY_DEFAULT, WindowStats
 from tests.support.exact_stats import GREATEST, assert_exact, kinds
 
 # The true events by identity (time and discriminator). Each has one value per metric, however often and in whatever
@@ -292,3 +292,51 @@ def test_the_newest_event_of_readings_that_are_known_tells_the_texts_before():
         found.add(time_us, {"t": 1.0})
     found.note(Member(event_key(1, ""), '{"room":"a"}'), Member(event_key(2, ""), '{"room":"b"}'))
     assert (found.member.text, found.member.before) == ('{"room":"b"}', ('{"room":"a"}',))
+
+
+HOUR_US = 3_600_000_000
+
+# The events of each hour.
+days = st.dictionaries(
+    st.integers(0, 23),
+    st.lists(st.dictionaries(st.sampled_from("tuv"), st.floats(-1e6, 1e6)), min_size=1, max_size=6),
+    min_size=1,
+)
+
+
+def hour_stats(events):
+    stats = WindowStats()
+    for readings in events:
+        stats.add(readings)
+    return stats
+
+
+def bits_of(stats):
+    """Returns all content of the statistics, bit for bit."""
+    return stats.events, {
+        metric: [getattr(of_metric, name) for name in of_metric.__slots__]
+        for metric, of_metric in sorted(stats.metrics.items())
+    }
+
+
+@given(days, st.randoms(use_true_random=False))
+def test_longer_windows_in_any_order(day, rng):
+    """A day counts all of its hours, bit for bit the same in whatever order they are given."""
+    hours = [(hour * HOUR_US, hour_stats(events)) for hour, events in sorted(day.items())]
+    found = merged(dict(hours), BY_DEFAULT).stats
+    assert found.events == sum(map(len, day.values()))
+    assert found.sizes == {start_us: stats.size for start_us, stats in hours}
+    rng.shuffle(hours)
+    assert bits_of(merged(dict(hours), BY_DEFAULT).stats) == bits_of(found)
+
+
+@pytest.mark.parametrize("told", [{0: True, 1: False}, {0: False, 1: True}, {1: False, 0: True, 3: True}])
+def test_a_newest_event_that_tells_nothing(told):
+    """A day tells what its newest event tells, also if an hour before tells metadata."""
+    hours = {}
+    for hour, tells in told.items():
+        stats = hours[hour * HOUR_US] = hour_stats([{"t": 1.0}])
+        stats.member = Member(hour * HOUR_US, "{}") if tells else None
+    newest = max(told)
+    expected = Member(newest * HOUR_US, "{}") if told[newest] else None
+    assert merged(hours, BY_DEFAULT).stats.member == expected

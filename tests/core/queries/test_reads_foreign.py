@@ -218,42 +218,28 @@ def test_foreign_rows_are_counted_once():
     assert list(foreign.messages) == [b"%d" % n for n in range(1000)]
 
 
-def test_an_event_under_another_rows_key_is_foreign():
-    """No query would find such an event, so it does not count in the window of that row's sensor."""
-    for name in ("serialized {sensor_id}#{reverse_us} text", "bucket_cells {sensor_id}#{bucket:1h} text"):
-        schema = SCHEMAS[name]
-        table = table_of(schema, [])
-        own, other = (replace_time(schema, START_US + n * DAY_US) for n in range(2))
-        table.write(Row(own.key, other.cells))
-        problems = []
-        assert not list(events_within(schema, table, WHOLE, ALL_TIME, problems.append))
-        assert [problem.raw_key.sensor_id for problem in problems] == ["a"]
-        with pytest.raises(ForeignRow):  # unless somebody takes it
-            list(events_within(schema, table, WHOLE, ALL_TIME))
+SOUTH = {"metadata": {"location": "south"}}
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
+    ("name", "other"),
     [
-        ("serialized {metadata.location}#{sensor_id}#{reverse_us} text", b"north#a#8228675799999999"),
-        ("serialized {sensor_id}#{reverse_us}#{event_id} text", b"a#8228675799999999#e-1"),
-        ("bucket_serialized {metadata.location}#{sensor_id}#{bucket:15m} text", b"north#a#2026-02-17T10:30:00"),
+        ("serialized {sensor_id}#{reverse_us} text", {"event_time_us": START_US + DAY_US}),
+        ("bucket_cells {sensor_id}#{bucket:1h} text", {"event_time_us": START_US + DAY_US}),
+        ("serialized {metadata.location}#{sensor_id}#{reverse_us} text", SOUTH),
+        ("serialized {sensor_id}#{reverse_us}#{event_id} text", {"event_id": "e-2"}),
+        ("bucket_serialized {metadata.location}#{sensor_id}#{bucket:15m} text", SOUTH),
     ],
 )
-def test_a_serialized_event_under_a_key_of_another_place_or_id(name, key):
-    """The key identifies the event, so a cell that contradicts its key is foreign."""
+def test_an_event_under_another_row_s_key_is_foreign(name, other):
+    """No query would find such an event: the key identifies it, so a cell that contradicts its key is foreign."""
     schema = SCHEMAS[name]
-    table = table_of(schema, [])
-    other = Event("a", START_US, {"t": 1.0}, {"location": "south"}, "e-2")
-    (row,) = schema.rows(other)
-    assert schema.rows(other._replace(metadata={"location": "north"}, event_id="e-1"))[0].key == key
-    table.write(row._replace(key=key))
+    event = Event("a", START_US, {"t": 1.0}, {"location": "north"}, "e-1")
+    table, (own,), (of_other,) = table_of(schema, []), schema.rows(event), schema.rows(event._replace(**other))
+    assert own.key != of_other.key
+    table.write(of_other._replace(key=own.key))
     problems = []
     assert not list(events_within(schema, table, WHOLE, ALL_TIME, problems.append))
     assert [problem.raw_key.sensor_id for problem in problems] == ["a"]
-
-
-def replace_time(schema, time_us):
-    """Returns the row of an event at that time."""
-    (row,) = schema.rows(Event("a", time_us, {"t": 1.0}, {}))
-    return row
+    with pytest.raises(ForeignRow):  # unless somebody takes it
+        list(events_within(schema, table, WHOLE, ALL_TIME))
