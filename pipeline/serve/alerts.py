@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from pipeline.cloud.reading.alert_reader import AlertReader
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.alerts.alert_rows import FIELDS, firing_now, history
 from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.events.event import checked_sensor_id
