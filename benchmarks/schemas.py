@@ -51,9 +51,9 @@ Query = Callable[[SensorTable], Iterable[object]]
 SENSOR = "sensor-042"
 END_US = START_US + DAY_US
 QUERIES: dict[str, Query] = {
-    "latest": lambda table: [table.latest(SENSOR)],
-    "last hour": lambda table: table.range(SENSOR, END_US - HOURLY.length_us, END_US),
-    "a day of one metric": lambda table: table.range(SENSOR, START_US, END_US, metrics=["temperature"]),
+    "latest": lambda table: [table.latest_events(SENSOR)],
+    "last hour": lambda table: table.events(SENSOR, END_US - HOURLY.length_us, END_US),
+    "a day of one metric": lambda table: table.events(SENSOR, START_US, END_US, metrics=["temperature"]),
     "a day of hourly aggregates": lambda table: table.aggregates(SENSOR, START_US, END_US),
 }
 

@@ -30,14 +30,13 @@ below it; features, the first thirteen, do not import each other):
 
 TYPE_CHECKING = False  # as typing's: an import of this package imports nothing else
 if TYPE_CHECKING:
-    from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
-    from pipeline.cloud.reading.reader import ForeignRowProblem as ForeignRowProblem
+    from pipeline.cloud.connection.problems import ServerError as ServerError
+    from pipeline.cloud.reading.reader import ForeignRowError as ForeignRowError
     from pipeline.cloud.reading.reader import SensorTable as SensorTable
-    from pipeline.cloud.reading.reader import alert_records as alert_records
     from pipeline.core.alerts.alert_rows import AlertRecord as AlertRecord
     from pipeline.core.answers.points import Points as Points
-    from pipeline.core.events.reasons import RefusedMessage as RefusedMessage
-    from pipeline.core.queries.reads import TooManyRows as TooManyRows
+    from pipeline.core.events.reasons import RefusedMessageError as RefusedMessageError
+    from pipeline.core.queries.reads import TooManyRowsError as TooManyRowsError
     from pipeline.core.rows.newest_row import LatestRecord as LatestRecord
     from pipeline.core.rows.records import AggregateRecord as AggregateRecord
     from pipeline.core.rows.records import GroupRecord as GroupRecord
@@ -49,19 +48,18 @@ else:
     _HOMES = {
         "AggregateRecord": "core.rows.records",
         "AlertRecord": "core.alerts.alert_rows",
-        "ForeignRowProblem": "cloud.reading.reader",
+        "ForeignRowError": "cloud.reading.reader",
         "GroupRecord": "core.rows.records",
         "LatestRecord": "core.rows.newest_row",
         "MetricSummary": "core.rows.records",
         "Points": "core.answers.points",
         "RawRecord": "core.rows.records",
-        "RefusedMessage": "core.events.reasons",
+        "RefusedMessageError": "core.events.reasons",
         "SensorEvent": "proto.sensor_event_pb2",
         "SensorGroup": "core.rows.records",
         "SensorTable": "cloud.reading.reader",
-        "ServerProblem": "cloud.connection.problems",
-        "TooManyRows": "core.queries.reads",
-        "alert_records": "cloud.reading.reader",
+        "ServerError": "cloud.connection.problems",
+        "TooManyRowsError": "core.queries.reads",
     }
     __all__ = list(_HOMES)
 

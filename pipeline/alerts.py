@@ -16,7 +16,7 @@ from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, dry_run_option, format_option, table_options
 from pipeline.cloud.connection.names import TableName, subscription_path
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import read_text
@@ -214,7 +214,7 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
 
     schema = read_schema(rows.name)
     if schema is None:
-        raise ServerProblem(f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.apply_command}")
+        raise ServerError(f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.apply_command}")
     return schema
 
 

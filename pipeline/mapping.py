@@ -233,7 +233,7 @@ class CheckedMapping(NamedTuple):
 def checked(file: str, sets: Sequence[DescriptorFile]) -> CheckedMapping:
     """Checks a mapping against the first descriptors with its type.
 
-    Raises ServerProblem if a bucket is out of reach.
+    Raises ServerError if a bucket is out of reach.
     """
     try:
         mapped = parse_mapping_file(file, sets)

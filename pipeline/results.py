@@ -8,7 +8,7 @@ from pipeline.cli.console import print_json_line, stop_on_sigint
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import Parsed, limit_option
 from pipeline.cloud.connection.names import subscription_path
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.core.results.window_results import result_json
 
 
@@ -49,7 +49,7 @@ def follow(ctx: click.Context, subscription: str, limit: int | None) -> None:
                 try:
                     found = result_json(message.data)
                 except ValueError as error:
-                    raise ServerProblem(f"subscription {subscription}: {error}; it stays there") from error
+                    raise ServerError(f"subscription {subscription}: {error}; it stays there") from error
                 print_json_line(found)
             sys.stdout.flush()
         ctx.exit(130 if stopped() else 0)

@@ -20,7 +20,7 @@ from threading import Thread
 import pytest
 from hypothesis import settings
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
@@ -151,7 +151,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
         for address, name in _created:
             if os.environ.get(BIGTABLE.variable) == address:
-                with suppress(ServerProblem):
+                with suppress(ServerError):
                     tables.delete(name)
         _created.clear()
 

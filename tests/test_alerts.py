@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline import SensorTable, alert_records
+from pipeline import SensorTable
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -109,7 +109,7 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     line = _run(table, "read", "alerts").stdout.splitlines()[-2]
     assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "°C", "warning"]
     with SensorTable.open(table.project, table.instance, table.table) as opened:
-        records = {record.sensor_id: record for record in alert_records(opened)}
+        records = {record.sensor_id: record for record in opened.alerts()}
     assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, other: True}
     assert [each.kind for each in records["freezer-1"].alerts] == ["firing", "resolved"]
     span = ["--from", "2026-02-17T10", "--to", "2026-02-17T11"]
@@ -155,6 +155,9 @@ def test_mutes(table: TableName, file: Path) -> None:
     """A rule is muted for all sensors or for one, until a time or until it is unmuted."""
     _run(table, "alerts", "apply", file)
     assert "has no rule cold; it has warm" in _run(table, "alerts", "mute", "cold", "--for", "1h").stderr
+    dry = _run(table, "alerts", "mute", "warm", "--for", "2h", "--dry-run")
+    assert dry.stdout.startswith("rule warm: messages would wait until 20")
+    assert "muted" not in _run(table, "alerts", "rules").stdout
     assert _run(table, "alerts", "mute", "warm", "--for", "2h").stdout.startswith("rule warm: messages wait until 20")
     assert _run(table, "alerts", "mute", "warm", "freezer-1", "--for", "1d").exit_code == 0
     lines = _run(table, "alerts", "rules").stdout.splitlines()

@@ -42,7 +42,7 @@ def forget(table, *arguments, **how):
 
 def sensors(name):
     with SensorTable.open(name.project, name.instance, name.table) as table:
-        return list(table.sensors()), [each.sensor_id for each in table.newest()]
+        return list(table.sensors()), [each.sensor_id for each in table.latest_readings()]
 
 
 COUNTS = "100 raw rows, 3 aggregate rows, 1 row of newest readings, 1 listed window"

@@ -152,7 +152,7 @@ from tidetable_bigtable import RawRecord, SensorTable, TableSchema, parse_schema
 assert parse_schema("latest = false") == TableSchema.default()
 assert not any(map(importlib.util.find_spec, ["apache_beam", "click", "rich", "pytest"]))
 with SensorTable.open({table.project!r}, {table.instance!r}, {table.table!r}) as table:
-    frame = table.range("s", 0, 2_000_000_000_000_000).to_pandas()
+    frame = table.events("s", 0, 2_000_000_000_000_000).to_pandas()
 print(frame["t"].tolist(), frame["event_time"].tolist())
 """
     ran = with_frames.python("-c", script)

@@ -41,13 +41,6 @@ def test_an_import_of_the_package_imports_nothing_else():
     assert ran.stdout == "[]\n"
 
 
-def test_the_earlier_import():
-    """Programs that import the API from its earlier place still run."""
-    from pipeline.cloud.reader import SensorTable
-
-    assert SensorTable is pipeline.SensorTable
-
-
 @pytest.mark.parametrize("page", ["python-api.md", "message-decoders.md"])
 def test_pages_import_from_the_package(page):
     """A program needs no name of a module inside."""

@@ -88,7 +88,7 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     assert (sent.attributes["site"], sent.attributes[REPLAYS]) == ("north", "1")
     assert sent.attributes["event_id"] != "e1"
     with SensorTable.open("my-project", "my-instance", "sensors") as table:
-        assert table.latest("hall-2").metadata == {"serial": "0012"}
+        assert table.latest_events("hall-2").metadata == {"serial": "0012"}
 
 
 def on_path() -> dict[str, str]:
@@ -155,4 +155,4 @@ def test_move_a_table(bigtable: str, tmp_path: Path) -> None:
     assert {line["sensor_id"] for line in lines} >= {"balloon-7", "balloon-8"}
     assert (tmp_path / "new.csv").read_text().count("\n") == 91
     with SensorTable.open("my-project", "my-instance", "by-location") as table:
-        assert len(list(table.range("balloon-8", start_us, start_us + 10**10, metadata={"location": "north"}))) == 90
+        assert len(list(table.events("balloon-8", start_us, start_us + 10**10, metadata={"location": "north"}))) == 90

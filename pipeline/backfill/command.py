@@ -25,7 +25,7 @@ from pipeline.cli.options import (
     table_options,
 )
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import noted_id, record_losses, retention_of
@@ -199,7 +199,7 @@ def backfill(
 def _schema(name: TableName, policies: Mapping[str, Policy]) -> TableSchema:
     schema = schema_of(name)
     if missing := [family for family in schema.families if family not in policies]:
-        raise ServerProblem(
+        raise ServerError(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
             f"{name.apply_command} adds what is missing"
         )

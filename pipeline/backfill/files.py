@@ -20,7 +20,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.request import LINE, READ
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.decoding.file_names import FILE as FILE  # an attribute of what is made here
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.event import Event
@@ -112,7 +112,7 @@ def find_files(patterns: Iterable[str]) -> dict[str, int]:
 
     Raises:
         FileNotFoundError: a pattern matches no file. The message is one line.
-        ServerProblem: the file system or the bucket can't be reached.
+        ServerError: the file system or the bucket can't be reached.
     """
     found: dict[Hashable, tuple[str, int]] = {}
     for pattern in patterns:
@@ -125,7 +125,7 @@ def find_files(patterns: Iterable[str]) -> dict[str, int]:
                 (match,) = FileSystems.match([prefix + pattern])
                 files = match.metadata_list
         except (BeamIOError, ValueError) as error:
-            raise ServerProblem(f"{pattern}: {one_line(error)}") from error
+            raise ServerError(f"{pattern}: {one_line(error)}") from error
         if not files:
             raise FileNotFoundError(f"{pattern}: no such file")
         for path, size in sorted((file.path.removeprefix(prefix), file.size_in_bytes) for file in files):
@@ -238,7 +238,7 @@ class ReadFileFn(beam.DoFn):
             METER.note_bytes(size - measured)
         except UnreadableFile as problem:
             if _is_transient(problem.__cause__):
-                raise ServerProblem(f"{path}: {problem}") from problem
+                raise ServerError(f"{path}: {problem}") from problem
             self._unreadable.inc()
             yield TaggedOutput(REMARKS, (path, 0, str(problem)))
 

@@ -49,7 +49,7 @@ from pipeline.backfill.transforms import (
     repeated_in,
     work_rows,
 )
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
@@ -315,9 +315,9 @@ class _Files:
         file = os.open(f"{self._path}-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if os.write(file, buffer) < len(buffer):  # a later write would not follow this one
-                raise ServerProblem(f"{self._path.parent}: the disk is full; set TMPDIR to a folder with more room")
+                raise ServerError(f"{self._path.parent}: the disk is full; set TMPDIR to a folder with more room")
         except OSError as error:
-            raise ServerProblem(f"{self._path.parent}: {error.strerror}; set TMPDIR to another folder") from error
+            raise ServerError(f"{self._path.parent}: {error.strerror}; set TMPDIR to another folder") from error
         finally:
             os.close(file)
 
@@ -387,7 +387,7 @@ class Done:
     """The files that a backfill has done, if an earlier run with the same identity was interrupted, and their outcome.
 
     Raises:
-        ServerProblem: another process has the notes: the same backfill is running.
+        ServerError: another process has the notes: the same backfill is running.
     """
 
     def __init__(self, identity: Iterable[bytes]) -> None:
@@ -401,7 +401,7 @@ class Done:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.close()
-            raise ServerProblem(
+            raise ServerError(
                 "the same backfill is running; wait until it has ended, and run this one again"
             ) from error
         self.files: dict[str, tuple[int, str]] = {}
@@ -442,7 +442,7 @@ class Done:
                 for letters in sorted(self.folder.glob(f"{_LETTERS}*")):
                     file.write(letters.read_bytes())
         except (BeamIOError, OSError) as error:
-            raise ServerProblem(f"{target}: {getattr(error, 'strerror', None) or one_line(error)}") from error
+            raise ServerError(f"{target}: {getattr(error, 'strerror', None) or one_line(error)}") from error
 
     def close(self) -> None:
         """Lets another process have the notes."""

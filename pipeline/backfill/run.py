@@ -50,7 +50,7 @@ from pipeline.backfill.transforms import (
     repeated_in,
     work_rows,
 )
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.message import Message
 from pipeline.core.rows.rows import EncodedRows
@@ -82,7 +82,7 @@ def find_inputs(
 
     Raises:
         BadFlag: a pattern matches no file, a Dataflow job gets a local path, or the file for refused records exists.
-        ServerProblem: no file can be read, or a bucket can't be reached.
+        ServerError: no file can be read, or a bucket can't be reached.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
     if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
@@ -108,7 +108,7 @@ def find_inputs(
         except UnreadableFile as problem:
             problems.append(f"{path}: {problem}")
     if len(problems) == len(files):  # otherwise the job reports them, and reads the others
-        raise ServerProblem(problems[0])
+        raise ServerError(problems[0])
     return files
 
 
@@ -256,10 +256,10 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline], PCollection]) -> O
         totals = bounded.run(options, whole, [backfill.target.schema])
         with FileSystems.open(path) as file:
             outcome = Outcome.of_json(json.loads(file.read()))
-    except ServerProblem as problem:
+    except ServerError as problem:
         # The error of a failed write does not name the file, but Beam names the step.
         if backfill.dead_letters and f"while running '{_WRITE_LETTERS}/" in str(problem.__cause__):
-            raise ServerProblem(f"{backfill.dead_letters}: {problem}") from problem
+            raise ServerError(f"{backfill.dead_letters}: {problem}") from problem
         raise
     finally:
         with suppress(BeamIOError, OSError):  # a failed job wrote no file

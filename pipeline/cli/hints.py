@@ -87,6 +87,12 @@ OLD_WORDS = {
     "--since": "--from",
     "--toml": "--format toml",
     "--until": "--to",
+    "--force": "--include-unsettled",
+    "--raw-family": "table adopt",
+    "--stats-family": "table adopt",
+    "--meta-family": "table adopt",
+    "alerts show": "alerts rules",
+    "alerts check": "alerts apply --dry-run",
     "--window": "--tier",
 }
 _WIDTH = 100  # characters in a line of help

@@ -12,7 +12,7 @@ from pipeline import __version__
 from pipeline.cli.entry import INTERRUPTED, Importing
 from pipeline.cli.hints import EXAMPLES, OLD_WORDS, add_example, nearest, suggest_choices
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, Profile, config_file, load_profile, name_variables, variable
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.core.notation.text import plain
 
 
@@ -103,12 +103,13 @@ class Toolbox(click.Group):
             ctx.exit(INTERRUPTED)  # click's own code would be 1
         except (click.NoSuchOption, click.exceptions.NoSuchCommand) as error:
             word = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
-            if word not in OLD_WORDS:
+            meant = OLD_WORDS.get(word) or OLD_WORDS.get(f"{error.ctx.info_name if error.ctx else ''} {word}")
+            if meant is None:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {OLD_WORDS[word]!r}?", error.ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean {meant!r}?", error.ctx) from None
         except click.BadParameter as error:
             raise click.UsageError(error.format_message() + _origin(error, ctx.obj), error.ctx) from None
-        except ServerProblem as problem:
+        except ServerError as problem:
             raise click.ClickException(plain(str(problem))) from problem
 
 

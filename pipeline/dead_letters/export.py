@@ -11,7 +11,7 @@ from typing import IO, cast
 import click
 
 from pipeline.cli.options import force_option, limit_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.dead_letters import letter_json
 from pipeline.core.events.message import Message
 from pipeline.core.notation.text import counted, json_line
@@ -70,10 +70,10 @@ def _check(file: Path, *, force: bool) -> None:
         raise click.UsageError(f"{file.parent} is not a directory")
 
 
-def _acknowledge(exported: list[Message], scan: LetterScan) -> ServerProblem | None:
+def _acknowledge(exported: list[Message], scan: LetterScan) -> ServerError | None:
     try:
         scan.backlog.acknowledge(exported)
-    except ServerProblem as problem:
+    except ServerError as problem:
         return problem
     return None
 

@@ -9,7 +9,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import dry_run_option, json_option, limit_option, rate_option, topic_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.dead_letters import DeadLetter, LetterGroups, replay_batches
 from pipeline.core.events.dead_letter import ROW_REFUSED, replay_of
@@ -40,7 +40,7 @@ class _ReplayTally:
     recent: int = 0  # replayed with an event_id within Dataflow's deduplication window
     groups: LetterGroups = field(default_factory=LetterGroups)  # of the replayed ones
     unacknowledged: int = 0  # replayed, but maybe still on the subscription
-    problem: ServerProblem | None = None
+    problem: ServerError | None = None
 
 
 @click.command()
@@ -106,7 +106,7 @@ def replay(
                         _replay(replay_batches(eligible, size, _MAX_BYTES), scan, publisher, pacer, tally)
                     if tally.replayed + tally.refused == limit or scan.stopped():
                         break
-            except ServerProblem as problem:
+            except ServerError as problem:
                 tally.problem = problem
     seconds = time.monotonic() - started
     if as_json:

@@ -6,7 +6,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.flag_values import BadFlag
@@ -56,7 +56,7 @@ def run(
         The totals of our counters, by name.
 
     Raises:
-        ServerProblem: the job failed. ``str()`` is the cause in one line.
+        ServerError: the job failed. ``str()`` is the cause in one line.
         BadFlag: Beam's validation refused the options.
     """
     job_failures.silence_loggers()  # a failure is reported once, in one line
@@ -87,7 +87,7 @@ def _explained(finish: Callable[[], PipelineResult]) -> PipelineResult:
     except Exception as failure:
         if job_failures.was_interrupted(failure):
             raise KeyboardInterrupt from failure
-        raise ServerProblem(job_failures.cause_of(failure)) from failure
+        raise ServerError(job_failures.cause_of(failure)) from failure
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

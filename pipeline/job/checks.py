@@ -9,7 +9,7 @@ from google.api_core.exceptions import PermissionDenied
 from google.cloud import pubsub_v1
 
 from pipeline.cloud.connection.emulators import PUBSUB, check_emulator
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -43,7 +43,7 @@ def read_types(flags: MessageFlags) -> MessageTypes:
 
     Raises:
         BadFlag: a mapping or a descriptor is invalid, the function is missing, or the default type is unknown.
-        ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
+        ServerError: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
     with _blamed_on("--message_descriptors"):
         files = load_descriptors(flags.descriptors)
@@ -75,7 +75,7 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
     differ from its schema's. The policies of unchecked tables are unknown, so their raw rows are not relied on.
 
     Raises:
-        ServerProblem: a table is missing or out of reach, stores another schema than the flags declare, or is empty
+        ServerError: a table is missing or out of reach, stores another schema than the flags declare, or is empty
             and has a schema's family but no schema.
     """
     if not settings.launch_checks:
@@ -93,14 +93,14 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
     ``pubsub.topics.get``, which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first resource that is missing or out of reach; or at the declared rate, a window or
+        ServerError: the first resource that is missing or out of reach; or at the declared rate, a window or
             a group of sensors would be too large for a job's state; or the job would read its own dead letters,
             results or alerts, or has none to publish.
     """
     for target in targets:
         _check_table(target, settings.declared)
         if target.schema.tiers and (problem := _state_problem(target.schema, settings)):
-            raise ServerProblem(f"table {target.name}: {problem}")
+            raise ServerError(f"table {target.name}: {problem}")
     check_emulator(PUBSUB)
     read_from = set()
     if settings.input_subscription:
@@ -108,7 +108,7 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
     if settings.input_topic:
         read_from |= _check_topic(settings.input_topic)
     if settings.dead_letter_topic and read_from & _check_topic(settings.dead_letter_topic):
-        raise ServerProblem(
+        raise ServerError(
             f"--dead_letter_topic={settings.dead_letter_topic} is the topic that "
             f"{settings.input_subscription or 'this job'} reads: each dead letter would be read and refused "
             "again; choose another topic for dead letters"
@@ -121,14 +121,14 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
 
 def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set[str]) -> None:
     if read_from & _check_topic(topic):
-        raise ServerProblem(
+        raise ServerError(
             f"--alerts_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each alert "
             "would be read and refused; choose another topic for alerts"
         )
     if not target.schema.tiers:
-        raise ServerProblem(f"table {target.name} has no tiers, and only readings of a table with tiers are watched")
+        raise ServerError(f"table {target.name} has no tiers, and only readings of a table with tiers are watched")
     if ALERT_FAMILY not in tables.describe(target.name):
-        raise ServerProblem(
+        raise ServerError(
             f"table {target.name} has no family {ALERT_FAMILY}; tidetable alerts apply adds it, with a file of rules"
         )
     with RowReader.open(target.name) as reader:
@@ -138,12 +138,12 @@ def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set
 
 def _check_results(topic: str, settings: Settings, targets: Sequence[Target], read_from: set[str]) -> None:
     if read_from & _check_topic(topic):
-        raise ServerProblem(
+        raise ServerError(
             f"--results_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each result "
             "would be read and refused; choose another topic for results"
         )
     if not targets[0].schema.tiers:
-        raise ServerProblem(f"table {targets[0].name} has no tiers, so there are no results for --results_topic")
+        raise ServerError(f"table {targets[0].name} has no tiers, so there are no results for --results_topic")
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> tuple[Target, ...]:
@@ -160,7 +160,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> tuple[Target
                 table_id = noted_id(target.name)
                 record_job(target.name, now_us + settings.max_future // _MICROSECOND + 1)
                 record_lateness(target.name, settings.allowed_lateness, settings.late_firing, settings.newest_every)
-        except ServerProblem as problem:
+        except ServerError as problem:
             _warn_of_no_note(problem)
         noted.append(target._replace(table_id=table_id))
     return tuple(noted)
@@ -173,7 +173,7 @@ def _read_target(name: TableName, settings: Settings) -> Target:
         raise _no_table(Target(name, declared.schema()), declared)
     if SCHEMA_FAMILY in present and not declared.default and read_schema(name) is None and not has_rows(name):
         # Another program may be about to store a schema, not necessarily the default one.
-        raise ServerProblem(
+        raise ServerError(
             f"table {name} is empty, and has the family of a schema but no schema yet: store one with "
             f"{_create_command(Target(name, declared.schema()), declared, present)} (with --schema FILE "
             "unless it is the default one), or set --schema=default"
@@ -184,7 +184,7 @@ def _read_target(name: TableName, settings: Settings) -> Target:
         _warn_of_differences(name, schema, present)
         try:
             record_losses(name, schema, retention, present)
-        except ServerProblem as problem:
+        except ServerError as problem:
             _warn_of_no_note(problem)
     return Target(name, schema, retention)
 
@@ -219,7 +219,7 @@ def _different(schema: TableSchema, present: Mapping[str, Policy]) -> list[str]:
     ]
 
 
-def _warn_of_no_note(problem: ServerProblem) -> None:
+def _warn_of_no_note(problem: ServerError) -> None:
     """Warns that nothing could be noted. This is no error: a launcher may lack the permission to write."""
     _warn(f"{problem}; so nothing is noted in the table for later jobs")
 
@@ -234,7 +234,7 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
         raise _no_table(target, declared)
     missing = [family for family in target.schema.families if family not in present]
     if missing:
-        raise ServerProblem(
+        raise ServerError(
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
             f"add the missing families with: {_create_command(target, declared, present)}"
         )
@@ -247,8 +247,8 @@ def _state_problem(schema: TableSchema, settings: Settings) -> str | None:
     return state_problem(schema) or of_commit or rollup_problem(schema)
 
 
-def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:
-    return ServerProblem(f"table {target.name} does not exist; create it with: {_create_command(target, declared, {})}")
+def _no_table(target: Target, declared: DeclaredSchema) -> ServerError:
+    return ServerError(f"table {target.name} does not exist; create it with: {_create_command(target, declared, {})}")
 
 
 def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[str, Policy]) -> str:
@@ -273,7 +273,7 @@ def _check_subscription(subscription: str) -> str:
     with explained(f"subscription {subscription}"), pubsub_v1.SubscriberClient() as subscriber:
         found = subscriber.get_subscription(subscription=subscription, retry=None, timeout=_TIMEOUT_S)
     if found.detached or found.topic == "_deleted-topic_":
-        raise ServerProblem(f"subscription {subscription} has lost its topic and will never receive a message")
+        raise ServerError(f"subscription {subscription} has lost its topic and will never receive a message")
     return str(found.topic)
 
 

@@ -26,7 +26,7 @@ from google.api_core.exceptions import ClientError, Forbidden
 from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import grouped_readings
 from pipeline.core.rollups import due
@@ -102,7 +102,7 @@ def check_cloud(options: PipelineOptions) -> None:
     """Checks credentials and buckets. Beam itself would retry for minutes, with a traceback each time.
 
     Raises:
-        ServerProblem: credentials or a bucket are missing.
+        ServerError: credentials or a bucket are missing.
     """
     cloud = options.view_as(GoogleCloudOptions)
     silence_loggers()  # a failure is reported in one line, by us
@@ -173,7 +173,7 @@ def began_at_us(options: PipelineOptions) -> int:
     classic template may be started at any time, so every window counts as begun before its job.
 
     Raises:
-        ServerProblem: no job of that name runs that could be updated.
+        ServerError: no job of that name runs that could be updated.
     """
     cloud = options.view_as(GoogleCloudOptions)
     if cloud.template_location and not is_flex_launch(cloud.template_location):
@@ -203,7 +203,7 @@ def submit(
         state: the settings on which the job's state depends; see :func:`state_of`.
 
     Raises:
-        ServerProblem: Google refused, or could not be reached.
+        ServerError: Google refused, or could not be reached.
     """
     options = pipeline.options
     cloud = options.view_as(GoogleCloudOptions)
@@ -252,7 +252,7 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
         return False
     running = dict(job.labels).get(_GRAPH)
     if running != graph and not cloud.transform_name_mapping:
-        raise ServerProblem(
+        raise ServerError(
             f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or its "
             "state differs: by tables, windows, a declared rate, --max_future, or the release's "
             "formats; so it can't be updated in place: drain it and start a new job, or, if only steps differ, map "
@@ -265,17 +265,17 @@ def _running_job(options: PipelineOptions) -> dataflow.Job | None:
     """Returns the job to update; None if a Flex Template's launcher may not list jobs.
 
     Raises:
-        ServerProblem: no such job runs, or Dataflow could not be asked.
+        ServerError: no such job runs, or Dataflow could not be asked.
     """
     cloud = options.view_as(GoogleCloudOptions)
     try:
         running = _find_job(options, dataflow.JobState.JOB_STATE_RUNNING)
-    except ServerProblem as problem:
+    except ServerError as problem:
         if isinstance(problem.__cause__, Forbidden) and is_flex_launch(cloud.template_location):
             return None
         raise
     if running is None:
-        raise ServerProblem(
+        raise ServerError(
             f"no running job is called {cloud.job_name} in {cloud.region} of {cloud.project}; "
             "leave out --update to start one"
         )
@@ -310,9 +310,9 @@ def _refusals_explained(cloud: GoogleCloudOptions) -> Iterator[None]:
         with explained(what):
             yield
     except JobAlreadyExists as error:
-        raise ServerProblem(f"{what}: {error}") from error
+        raise ServerError(f"{what}: {error}") from error
     except OSError as error:  # a broken connection, or Beam was refused to write to the bucket
-        raise ServerProblem(f"{what}: {' '.join(str(error).split())[:500]}") from error
+        raise ServerError(f"{what}: {' '.join(str(error).split())[:500]}") from error
 
 
 @contextmanager
@@ -347,7 +347,7 @@ def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
                 say(f"{job.name} is being updated all the same: the request was already sent, as job {job.id}")
                 return False
             cancel(options, job.id)
-    except ServerProblem as problem:
+    except ServerError as problem:
         say(f"can't tell whether the job was submitted: {problem}")
         return False
     say(f"{job.name} was already submitted and is cancelled now")
@@ -362,5 +362,5 @@ def _remove_files(options: PipelineOptions, folder: str) -> None:
             client = create_storage_client(options, not options.view_as(GoogleCloudOptions).no_auth)
             for blob in client.list_blobs(bucket, prefix=f"{path.rstrip('/')}/"):
                 blob.delete()
-    except (ServerProblem, OSError) as problem:  # OSError: a broken connection
+    except (ServerError, OSError) as problem:  # OSError: a broken connection
         say(f"staged files are left in {folder}: {problem}")

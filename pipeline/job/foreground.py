@@ -13,7 +13,7 @@ from types import FrameType
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables.table_guard import AnotherTable
 from pipeline.core.notation.times import format_time
 from pipeline.job.checks import check_launch
@@ -87,7 +87,7 @@ def run_until_stopped(
             _exit_at_once(1)
         result.cancel()
     if flushed:
-        with suppress(ServerProblem):  # then the next process restores a few windows more
+        with suppress(ServerError):  # then the next process restores a few windows more
             NOTES_HERE.finish()
         claim.release()  # otherwise the next process tells what this one left
     _print_metrics(result)
@@ -147,7 +147,7 @@ def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
         for target in targets:
             target.guard().check_now(wait=False)
         check_launch(settings, targets)
-    except ServerProblem as problem:
+    except ServerError as problem:
         return str(problem)
     return None
 
@@ -232,8 +232,8 @@ def _print_metrics(result: PipelineResult) -> None:
 
 
 def _cause(failure: BaseException) -> str:
-    """Returns the message of a ServerProblem, or the class and the message of any other error, in one line."""
-    line = cause_of(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"[:500]
+    """Returns the message of a ServerError, or the class and the message of any other error, in one line."""
+    line = cause_of(failure) if isinstance(failure, ServerError) else f"{type(failure).__name__}: {failure}"[:500]
     return " ".join(line.split())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.events.event import LATEST_US
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None, status_file: Path | None = None) -> 
                 return run_until_stopped(pipeline, targets, settings, status_file)
             schemas = [target.schema for target in targets]
             dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
-    except (BadFlag, ServerProblem) as problem:
+    except (BadFlag, ServerError) as problem:
         say(str(problem), "ERROR")
         return 2 if isinstance(problem, BadFlag) else 1
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 
 R = TypeVar("R")
 
@@ -50,7 +50,7 @@ def processes_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) 
         arguments: the arguments of that function.
 
     Raises:
-        ServerProblem: a process has ended.
+        ServerError: a process has ended.
     """
     pool = ProcessPoolExecutor(count, SPAWN, _begin, (begin, arguments))
     try:
@@ -69,7 +69,7 @@ def processes_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) 
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     except BrokenProcessPool as failure:
-        raise ServerProblem(
+        raise ServerError(
             "one of this command's processes has ended, perhaps for lack of memory; run the same command again"
         ) from failure
 

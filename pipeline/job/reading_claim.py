@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.notation.times import format_time
@@ -142,7 +142,7 @@ class ReadingClaim:
             The time at which the process before was last alive, in µs since the epoch, if it did not stop in order.
 
         Raises:
-            ServerProblem: another process reads the subscription into a table, or a table is out of reach.
+            ServerError: another process reads the subscription into a table, or a table is out of reach.
         """
         last_us = None
         try:
@@ -173,7 +173,7 @@ class ReadingClaim:
         if self._renewing is not None:
             self._renewing.join()
         for cell, value in self._values.items():
-            with suppress(ServerProblem):  # then the next process waits a little longer
+            with suppress(ServerError):  # then the next process waits a little longer
                 cell.replace(value, None, patience_s=_PATIENCE_S)
 
     def _free(self, cell: ComparedCell) -> bytes | None:
@@ -194,8 +194,8 @@ class ReadingClaim:
                 raise self._refused(cell, Process.of(value))
             return value
 
-    def _refused(self, cell: ComparedCell, process: Process | None) -> ServerProblem:
-        return ServerProblem(
+    def _refused(self, cell: ComparedCell, process: Process | None) -> ServerError:
+        return ServerError(
             f"subscription {self._subscription} is being read into table {cell.name} by "
             f"{process or 'another process'}; each of two would get a part of the messages, so stop that one first"
         )
@@ -214,7 +214,7 @@ class ReadingClaim:
             began_s = _now_s()
             try:
                 taken = [process for cell in self._cells if (process := self._renew(cell))]
-            except ServerProblem as problem:
+            except ServerError as problem:
                 if not waits and not self.is_held():
                     waits = True
                     self._say(f"reading waits until the claim of the subscription can be renewed: {problem}")

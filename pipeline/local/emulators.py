@@ -26,7 +26,7 @@ import grpc
 
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cloud.connection.emulators import answers
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.local.processes import start_watched
 
 IMAGE = "google/cloud-sdk:emulators"
@@ -81,7 +81,7 @@ def running_emulators(*, embedded: bool = False) -> Iterator[dict[str, str]]:
         The environment variables with their addresses. This process's environment is not changed.
 
     Raises:
-        ServerProblem: an emulator does not start, or does not answer.
+        ServerError: an emulator does not start, or does not answer.
     """
     with _serving_both(embedded=embedded) as (pubsub, bigtable):
         yield {PUBSUB.variable: pubsub.address, BIGTABLE.variable: bigtable.address}
@@ -109,11 +109,11 @@ class _Process:
         # Reads the log: the Pub/Sub emulator does not exit when it cannot bind.
         return re.search(r"already (in use|allocated)", self._log_tail()) is not None
 
-    def problem(self, what: str) -> ServerProblem:
-        """Returns a ServerProblem that states what happened, with the end of the emulator's log."""
+    def problem(self, what: str) -> ServerError:
+        """Returns a ServerError that states what happened, with the end of the emulator's log."""
         lines = [line.strip() for line in self._log_tail().splitlines() if line and not line.startswith("\tat ")]
         output = " ".join(lines[-3:])[-400:] or "it printed nothing"
-        return ServerProblem(f"the {self._name} emulator {what}: {output}")
+        return ServerError(f"the {self._name} emulator {what}: {output}")
 
     def stop(self) -> None:
         try:
@@ -155,9 +155,7 @@ def _serving(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
         return
     address = os.environ[emulator.variable]
     if not answers(address):
-        raise ServerProblem(
-            f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator"
-        )
+        raise ServerError(f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator")
     yield _Server(address, None)
 
 
@@ -175,7 +173,7 @@ def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
                 return
         finally:
             process.stop()
-    raise ServerProblem(f"the {name} emulator found its port in use {ATTEMPTS} times in a row")
+    raise ServerError(f"the {name} emulator found its port in use {ATTEMPTS} times in a row")
 
 
 def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:

@@ -44,7 +44,7 @@ from google.cloud.bigtable.batcher import MutationsBatchError
 from google.cloud.bigtable.data.mutations import RowMutationEntry
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.events.dead_letter import RefusedRow
@@ -164,7 +164,7 @@ class ConnectorWriteFn(bigtableio._BigTableWriteFn):
             causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)
             (cause, _), *others = causes.most_common()
             more = f", and {len(others)} other causes" if others else ""
-            raise ServerProblem(
+            raise ServerError(
                 f"table {self._name}: {causes.total()} rows could not be written: {cause}{more}"
             ) from error
         if self.guard:

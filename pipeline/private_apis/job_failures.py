@@ -17,14 +17,14 @@ Relies on, in ``apache-beam``:
 import logging
 import re
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 
 _LOGGERS = (
     "apache_beam.runners.worker.sdk_worker",
     "apache_beam.runners.common",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
 )
-_SERVER_PROBLEM = re.compile(rf"\b{ServerProblem.__name__}: (.*)")
+_SERVER_PROBLEM = re.compile(rf"\b{ServerError.__name__}: (.*)")
 _WHILE_RUNNING = re.compile(r"\s*\[while running .*?\]")
 
 
@@ -54,9 +54,9 @@ def was_interrupted(failure: BaseException) -> bool:
 
 
 def cause_of(failure: BaseException) -> str:
-    """Returns why the job failed, in one line: the message of a ServerProblem, or else the last line of the text."""
+    """Returns why the job failed, in one line: the message of a ServerError, or else the last line of the text."""
     text = _WHILE_RUNNING.sub("", str(failure))
-    if isinstance(failure, ServerProblem):
+    if isinstance(failure, ServerError):
         return text
     if messages := _SERVER_PROBLEM.findall(text):
         return messages[-1].strip()

@@ -99,7 +99,7 @@ def run(export: Export) -> tuple[int, int, str]:
 
     Raises:
         BadFlag: a flag of Beam's is wrong or missing, or the job can't write to the place.
-        ServerProblem: the job failed. Files of an earlier export stay, as far as no file replaces them.
+        ServerError: the job failed. Files of an earlier export stay, as far as no file replaces them.
     """
     options = bounded.beam_options(export.printing.beam_flags or (), export.table.project)
     bigquery = _checked_place(export.printing, options)

@@ -131,7 +131,7 @@ def latest_events(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.latest(sensors, metrics=metrics or None, metadata=fields)
+            records = table.latest_events(sensors, metrics=metrics or None, metadata=fields)
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         missing = [sensor for sensor in sensors if sensor not in seen.sensors]
@@ -170,7 +170,7 @@ def latest_readings(
     with open_table() as table, usage_errors():
         # The longest silent of all sensors are first, whatever their prefix.
         starts = [""] if silent_for is not None and len(chosen.prefixes) > 1 else chosen.prefixes
-        scans = (table.newest(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
+        scans = (table.latest_readings(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
         records = (record for record in chain.from_iterable(scans) if chosen.includes(record.sensor_id))
         print_records(records, LATEST, output, several=True)
         _exit_if_missing(table, chosen)
@@ -232,7 +232,7 @@ def events(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.range(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
+            records = table.events(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         if seen.count == limit:

@@ -84,7 +84,7 @@ class Curve:
             else:
                 window = tier or next((tier.window for tier in table.schema.tiers), None)
                 most = max_events + 1
-                records = table.range(subject, start_us, end_us, metrics=[metric], limit=most, metadata=metadata)
+                records = table.events(subject, start_us, end_us, metrics=[metric], limit=most, metadata=metadata)
                 if window:
                     first_us = window.start_of(start_us)
                     windows = table.aggregates(

@@ -252,7 +252,7 @@ def _files(out: str, paths: list[str]) -> Iterator[dict[str, Path]]:
 
 
 def _upload(file: Path, path: str) -> None:
-    """Writes an object, which readers see once it is whole. Raises ServerProblem."""
+    """Writes an object, which readers see once it is whole. Raises ServerError."""
     from google.cloud.storage import Client  # slow to import
 
     from pipeline.cloud.connection.errors import explained

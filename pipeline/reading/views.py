@@ -308,7 +308,7 @@ def no_readings(
 
     Reads the newest event of the sensor.
     """
-    newest = table.latest(sensor_id, metadata=metadata)
+    newest = table.latest_events(sensor_id, metadata=metadata)
     what = "readings" if newest is None or not metrics else " or ".join(metrics)
     text = f"no {what} of {sensor_id}{_with(metadata)}{between(span_us)}"
     if newest is None:

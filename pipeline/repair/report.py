@@ -12,7 +12,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.io.textio import WriteToText
 from apache_beam.pvalue import PCollection
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.completion.audit import COLLECTED_ROWS, FOREIGN, OPEN, UNSURE, Finding, Untouched
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
@@ -120,7 +120,7 @@ def _records(prefix: str) -> Iterator[dict[str, Any]]:
         for file in found.metadata_list:
             yield from map(json.loads, _lines(file.path))
     except (BeamIOError, OSError) as error:
-        raise ServerProblem(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
+        raise ServerError(f"report {prefix}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _in_order(record: Mapping[str, Any]) -> tuple[str, int, str]:

@@ -25,7 +25,7 @@ from apache_beam.pvalue import AsSingleton, PBegin, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.retention_notes import retention_of
@@ -138,14 +138,14 @@ def rollup_scope_of(request: Request, options: PipelineOptions) -> RollupScope:
     """Returns the scope of a repair of roll-ups.
 
     Raises:
-        ServerProblem: the table has no roll-ups, or a server can't be reached.
+        ServerError: the table has no roll-ups, or a server can't be reached.
         BadFlag: Dataflow can't run this repair.
     """
     here = checked_here(request, options)
     schema = schema_of(request.table)
     tiers = [tier for tier in schema.tiers if schema.rollups_of(tier.window)]
     if not tiers:
-        raise ServerProblem(f"table {request.table} has no roll-ups to repair: its schema declares none")
+        raise ServerError(f"table {request.table} has no roll-ups to repair: its schema declares none")
     now_us = time.time_ns() // 1000
     policies = policies_of(request.table, schema)
     retention = retention_of(request.table, schema, policies)
@@ -171,7 +171,7 @@ def repair_rollups(request: Request, scope: RollupScope, options: PipelineOption
     """Repairs the roll-ups of slice after slice; a dry run only reports wrong ones.
 
     Raises:
-        ServerProblem: the job failed. Earlier slices stay repaired.
+        ServerError: the job failed. Earlier slices stay repaired.
         BadFlag: Beam's validation refused an option.
     """
     started = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

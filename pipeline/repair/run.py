@@ -19,7 +19,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -146,7 +146,7 @@ def carry_out(request: Request, scope: RepairScope, options: PipelineOptions) ->
         the result of each slice. Read its findings before asking for the next one.
 
     Raises:
-        ServerProblem: the job failed. Earlier slices stay repaired; the next repair does the rest.
+        ServerError: the job failed. Earlier slices stay repaired; the next repair does the rest.
         BadFlag: Beam's validation refused an option.
     """
     if scope.expired and not request.dry_run:
@@ -287,7 +287,7 @@ class _RepairRun:
                     break
                 part = part._replace(spans=_spans_again(read_findings(prefix, in_order=False), part))
             else:
-                raise ServerProblem(
+                raise ServerError(
                     f"table {self._request.table}: windows keep changing during the repair. If a job still writes "
                     "them, pass its --allowed-lateness and --late-firing; if it still receives late events of them, "
                     "repair them later"

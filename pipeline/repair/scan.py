@@ -84,7 +84,7 @@ class SensorScan:
         return split_range(KeyRange(b"", b""), sorted(points))
 
     def results(self, parts: Sequence[KeyRange], size_bytes: int) -> Iterator["Scanned"]:
-        """Scans ranges of sensors, and yields each result when it is there. Raises ServerProblem.
+        """Scans ranges of sensors, and yields each result when it is there. Raises ServerError.
 
         Args:
             parts: the ranges.
@@ -98,7 +98,7 @@ class SensorScan:
             yield from processes.each(self.scanned, ((part,) for part in parts))
 
     def scanned(self, part: KeyRange) -> "Scanned":
-        """Scans a range of sensors. Raises ServerProblem."""
+        """Scans a range of sensors. Raises ServerError."""
         schema, span, foreign = self.schema, self.span, ForeignRows()
         newest, checked, suspects = None, 0, set[AggregateKey]()
         with RowReader.open(self.table) as reader:

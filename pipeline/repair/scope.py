@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import Sample, sampled_keys
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -202,13 +202,13 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     """Returns the scope of a repair, from the content of the table.
 
     Raises:
-        ServerProblem: the table lacks a tier or a family, or a server can't be reached.
+        ServerError: the table lacks a tier or a family, or a server can't be reached.
         BadFlag: Dataflow can't run this repair.
     """
     here = checked_here(request, options)
     schema = schema_of(request.table)
     if not schema.tiers:
-        raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
+        raise ServerError(f"table {request.table} has no aggregates to repair: its schema has no tiers")
     now_us = time.time_ns() // 1000 if now_us is None else now_us
     retention, bounds, in_flight_from_us = Retention.of(schema), None, LATEST_US
     if not request.force:
@@ -248,10 +248,10 @@ def most_slices(samples: Sequence[Sample], *, here: bool) -> int:
 
 
 def policies_of(table: TableName, schema: TableSchema) -> dict[str, Policy]:
-    """Returns the policies of a table's families. Raises ServerProblem if it lacks a family of the schema."""
+    """Returns the policies of a table's families. Raises ServerError if it lacks a family of the schema."""
     policies = tables.describe(table)
     if missing := [family for family in schema.families if family not in policies]:
-        raise ServerProblem(f"table {table} lacks the families that its schema names: {', '.join(missing)}")
+        raise ServerError(f"table {table} lacks the families that its schema names: {', '.join(missing)}")
     return policies
 
 

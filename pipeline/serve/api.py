@@ -153,14 +153,14 @@ async def latest(
         if silence is not None:
             heard = table.silent(silence, prefix, after=after, metrics=wanted)
             silent = [each.sensor_id for each in heard if search.lower() in each.sensor_id.lower()]
-            records, last = list(table.newest_of(silent[:limit], metrics=wanted)), None
+            records, last = list(table.latest_readings_of(silent[:limit], metrics=wanted)), None
             facts = {"more": len(silent) > limit, "count": len(silent)}
         elif search:
             found = searched_page(table.heard_sensors(prefix, after=after), limit, str, search, _MOST_SEARCHED)
-            records, last = list(table.newest_of(found.records, metrics=wanted)), found.last
+            records, last = list(table.latest_readings_of(found.records, metrics=wanted)), found.last
             facts = {"more": last is not None} | _searched(search, found)
         else:
-            newest = table.newest(prefix, after=after, metrics=wanted, limit=limit + 1)
+            newest = table.latest_readings(prefix, after=after, metrics=wanted, limit=limit + 1)
             records, last = searched_page(newest, limit, attrgetter("sensor_id"), "", limit + 1)
             facts = {"more": last is not None}
         return asked.page(
@@ -196,10 +196,10 @@ async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Resp
     def read(table: SensorTable) -> Response:
         checked_sensor_id(sensor_id)
         if table.schema.latest is not None:
-            newest = table.newest(sensor_id, limit=1)  # the id itself comes before all that begin with it
+            newest = table.latest_readings(sensor_id, limit=1)  # the id itself comes before all that begin with it
             found = {metric for record in newest if record.sensor_id == sensor_id for metric in record.readings}
         else:
-            last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
+            last = table.events(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
         return asked.page(table, names_form("metrics", "metric", sorted(found)), units=_units(table, found))
 
@@ -212,7 +212,9 @@ async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answ
 
     def read(table: SensorTable) -> answers.PlacesJson:
         possible = SensorLocator(table.schema, table.rows.read_selection).of(checked_sensor_id(sensor_id))
-        return answers.PlacesJson(places=[place for place in possible if table.latest(sensor_id, metadata=place)])
+        return answers.PlacesJson(
+            places=[place for place in possible if table.latest_events(sensor_id, metadata=place)]
+        )
 
     return await reads.answer(request, read)
 
@@ -239,7 +241,7 @@ async def events(
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> Response:
-        wanted = partial(table.range, sensor_ids, start_us, end_us, metrics=metrics or None, metadata=fields)
+        wanted = partial(table.events, sensor_ids, start_us, end_us, metrics=metrics or None, metadata=fields)
         page = page_by_time(wanted, limit, lambda record: record.event_time_us)
         return asked.page(
             table,

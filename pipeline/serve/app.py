@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline import __version__
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.serve import alerts, api, rollups
 from pipeline.serve.parameters import parameters_of
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
@@ -119,7 +119,7 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
     HTTPException: lambda _, error: _problem(error.status_code, error.detail),
     RequestValidationError: lambda _, error: _invalid(error),
     ValueError: lambda _, error: _problem(400, str(error)),
-    ServerProblem: lambda _, error: _problem(503, str(error), _LATER),
+    ServerError: lambda _, error: _problem(503, str(error), _LATER),
     TookTooLong: lambda request, _: _too_slow(request),
     Busy: lambda *_: _problem(503, "too many requests wait before this one; ask again later", _LATER),
     ClientLeft: lambda *_: Response(status_code=_CLOSED),

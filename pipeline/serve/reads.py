@@ -68,7 +68,7 @@ class Reads:
 
     @classmethod
     def open(cls, name: TableName, timeout_s: float) -> "Reads":
-        """Connects to a table and reads its schema. Raises ServerProblem if it can't be read."""
+        """Connects to a table and reads its schema. Raises ServerError if it can't be read."""
         with ExitStack() as connection:
             check_emulator(BIGTABLE)  # a reader with patience waits, and a server that starts should not
             # Half of the time: an answer that names the cause is worth more than a timeout.

@@ -8,7 +8,7 @@ import click
 from pipeline.cli.console import print_json_line
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import dry_run_option, format_option, json_option, table_options, yes_option
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import schema_store, tables
@@ -220,7 +220,7 @@ def _apply(comparison: Comparison) -> bool:
     if changes:
         try:
             tables.apply(table, changes)
-        except ServerProblem:
+        except ServerError:
             if rewrites:  # the schema must not name a missing family
                 schema_store.replace_text(table, after, before)
             raise
@@ -248,7 +248,7 @@ def _note_retention(comparison: Comparison) -> None:
 def fill_newest(name: TableName, schema: TableSchema, family: str) -> None:
     """Writes each sensor's newest readings by one scan of all raw rows, and prints how many events it has read.
 
-    Newer readings that a job writes meanwhile stay: Bigtable keeps the newest cell. Raises ServerProblem if the table
+    Newer readings that a job writes meanwhile stay: Bigtable keeps the newest cell. Raises ServerError if the table
     is out of reach or refuses rows.
     """
     click.echo(
@@ -268,5 +268,5 @@ def fill_newest(name: TableName, schema: TableSchema, family: str) -> None:
                 newest = NewestReadings()
         writer.add_encoded(list(newest.rows(family, from_us)))
         if refused := writer.finish():
-            raise ServerProblem(f"table {name}: row {refused[0].key.decode()} was refused: {refused[0].message}")
+            raise ServerError(f"table {name}: row {refused[0].key.decode()} was refused: {refused[0].message}")
     click.echo(f"{family}: filled from {events:,} events; update the running job, which writes it from then on")

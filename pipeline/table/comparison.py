@@ -47,7 +47,7 @@ class Comparison:
 
     @classmethod
     def of(cls, table: TableName, flags: SchemaFlags) -> "Comparison":
-        """Reads the table. Raises ServerProblem, and click.UsageError for flags that describe no valid schema."""
+        """Reads the table. Raises ServerError, and click.UsageError for flags that describe no valid schema."""
         actual, read = tables.describe(table), schema_store.read_stored(table)
         if read:
             current = read.schema

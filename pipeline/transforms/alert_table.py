@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.cloud.bigtable_v2.types import RowFilter, TimestampRange
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import (
@@ -129,7 +129,7 @@ class AlertTableFn(TableReadingFn):
             least: the least number of the rules. If those that were read are older, they are read again at once.
 
         Raises:
-            ServerProblem: the table can't be read, or has older rules than these.
+            ServerError: the table can't be read, or has older rules than these.
         """
         shared = self._of_job
         for attempt in range(_RULES_ATTEMPTS):
@@ -141,7 +141,7 @@ class AlertTableFn(TableReadingFn):
                         self._read_rules(shared, least)
             if shared.rules is not None and shared.rules.number >= least:
                 return shared.rules
-        raise ServerProblem(
+        raise ServerError(
             f"table {self._table.name}: its rules of alerts are older than those that the job has; apply them again"
         )
 
@@ -154,7 +154,7 @@ class AlertTableFn(TableReadingFn):
                 shared.rules = found
             elif found.number == before.number:
                 before.mutes = found.mutes
-        except ServerProblem as problem:
+        except ServerError as problem:
             if before is None or before.number < least:
                 raise
             _LOGGER.warning("The rules of alerts stay as they are: %s", problem)

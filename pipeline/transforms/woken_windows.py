@@ -213,7 +213,7 @@ class NotesHere:
     def finish(self) -> None:
         """Removes all notes but those of open windows, when every pane that waited has been written.
 
-        Raises ServerProblem if a table is out of reach.
+        Raises ServerError if a table is out of reach.
         """
         for name, notes in self._of_tables.items():
             with BulkWriter.open(name, deadline_s=_PATIENCE_S, attempt_s=_PATIENCE_S) as writer:

@@ -19,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.bigtable_client import shared_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, Tally
@@ -167,7 +167,7 @@ class BulkWriteFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[WindowedValue]:
         try:
             refused = self._finish()
-        except ServerProblem:
+        except ServerError:
             if self.guard:
                 self.guard.check_now()
             raise

@@ -469,7 +469,7 @@ def test_newest_readings(bigtable, tmp_path):
     load(plan(table, schema, write_delimited(tmp_path / "some.binpb", feed()[::-1])))
     load(plan(table, schema, write_delimited(tmp_path / "older.binpb", feed()[:3])))
     with SensorTable.open(table.project, table.instance, table.table) as reader:
-        found = {record.sensor_id: record.readings for record in reader.newest()}
+        found = {record.sensor_id: record.readings for record in reader.latest_readings()}
     newest = {sensor: [event for event in feed() if event.sensor_id == sensor] for sensor in SENSORS}
     assert {sensor: readings["t"].value for sensor, readings in found.items()} == {
         sensor: events[-1].readings["t"] for sensor, events in newest.items()

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.core.events.message import Message
 from pipeline.dead_letters import export as dead_letters_export
@@ -106,7 +106,7 @@ def test_failed_acknowledgements_are_reported(inbox: Inbox, tmp_path: Path, monk
     """The file exists, and the summary counts the acknowledged messages."""
 
     def fail(*_: object) -> None:
-        raise ServerProblem("subscription s: away")
+        raise ServerError("subscription s: away")
 
     publish(inbox, [of_sensor("a")])
     monkeypatch.setattr(Backlog, "acknowledge", fail)

@@ -14,7 +14,7 @@ from google.cloud.pubsub_v1 import SubscriberClient
 from google.protobuf import json_format
 
 from pipeline.cli.root import main
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.events.message import ENCODING, Message, decode, message_of, sensor_event
@@ -158,7 +158,7 @@ def test_many_in_a_few_requests(letters: Inbox, job: Inbox, monkeypatch: pytest.
     assert len({message.data for message in job.take(2500)}) == 2500
 
 
-def refusing(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Message], bool], problem: type[ServerProblem]) -> None:
+def refusing(monkeypatch: pytest.MonkeyPatch, bad: Callable[[Message], bool], problem: type[ServerError]) -> None:
     """Makes every request with a bad message fail, as if the topic had refused it."""
     send = Publisher.send_batch
 
@@ -190,7 +190,7 @@ def test_a_failing_server_ends_with_counts(letters: Inbox, job: Inbox, monkeypat
     """Only published messages are acknowledged; the rest stay, and the exit code is 1."""
     publish(letters, [of_sensor(sensor) for sensor in "abcde"])
     sent: list[Message] = []
-    refusing(monkeypatch, lambda message: len(sent) >= 2 or sent.append(message) is not None, ServerProblem)
+    refusing(monkeypatch, lambda message: len(sent) >= 2 or sent.append(message) is not None, ServerError)
     result = command("replay", letters, "--topic", job.topic, "--rate", "10", "--format=json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["replayed"] == 2
@@ -203,7 +203,7 @@ def test_failed_acknowledgements_are_reported(letters: Inbox, job: Inbox, monkey
     """Standard error warns that a published message may be replayed again."""
 
     def fail(*_: object) -> None:
-        raise ServerProblem("subscription s: away")
+        raise ServerError("subscription s: away")
 
     publish(letters, [of_sensor("a")])
     monkeypatch.setattr(Backlog, "acknowledge", fail)

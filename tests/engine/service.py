@@ -17,7 +17,7 @@ from collections import defaultdict
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from tests.engine.fragment import Done, StepRaised, WorkerLost
 from tests.engine.worker import Worker
 
@@ -96,7 +96,7 @@ class Stage:
         worker, token = self._lease(key, random)
         try:
             done = self.fragment.run(worker, token, [value for value, _ in elements], timers, error, after, random)
-        except ServerProblem:  # until the cause is removed
+        except ServerError:  # until the cause is removed
             done, failure = Done(), RAISED
         if failure is not None:
             self.fragment.state.restore()

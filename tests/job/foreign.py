@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message, sensor_event
-from pipeline.core.events.reasons import RefusedMessage
+from pipeline.core.events.reasons import RefusedMessageError
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 
@@ -132,7 +132,7 @@ def lines_of(events: Iterable[SensorEvent]) -> Message:
 def read_lines(data: bytes, attributes: Mapping[str, str]) -> Iterator[SensorEvent]:
     """Reads what :func:`lines_of` writes."""
     if attributes.get("message_type") != "lines":
-        raise RefusedMessage("the message has no lines")
+        raise RefusedMessageError("the message has no lines")
     for line in data.decode().splitlines():
         sensor, time_us, value = line.split()
         yield sensor_event(sensor, int(time_us), {"x": float(value)}, {})

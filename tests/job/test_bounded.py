@@ -8,7 +8,7 @@ import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult, DataflowRuntimeException
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.bounded import beam_options, run
 from pipeline.job.flag_values import BadFlag
@@ -57,13 +57,13 @@ def test_totals():
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
-        (ServerProblem("table t does not exist"), r"^table t does not exist$"),
+        (ServerError("table t does not exist"), r"^table t does not exist$"),
         (ValueError("more than\none line"), r"^the job failed: .*one line$"),
     ],
 )
 def test_a_failing_job(failure, message):
     """The error is one line with the cause, without Beam's traceback and steps."""
-    with pytest.raises(ServerProblem, match=message) as caught:
+    with pytest.raises(ServerError, match=message) as caught:
         run(beam_options([], "p"), build(failure), [])
     assert "\n" not in str(caught.value)
     assert "while running" not in str(caught.value)
@@ -137,13 +137,13 @@ def test_a_failing_job_on_dataflow(dataflow, monkeypatch):
     """The cause is the last line of a worker's text, or the message of our own error in it."""
     text = (
         "Dataflow pipeline failed. State: FAILED, Error:\nTraceback (most recent call last):\n  File x, line 1\n"
-        "pipeline.cloud.connection.errors.ServerProblem: table t does not exist [while running 'a-ptransform-1']\n"
+        "pipeline.cloud.connection.errors.ServerError: table t does not exist [while running 'a-ptransform-1']\n"
     )
     ending(monkeypatch, DataflowRuntimeException(text, None))
-    with pytest.raises(ServerProblem, match=r"^table t does not exist$"):
+    with pytest.raises(ServerError, match=r"^table t does not exist$"):
         run(dataflow.options, build(), [])
     ending(monkeypatch, DataflowRuntimeException("Dataflow pipeline failed. State: CANCELLED, Error:\nNone", None))
-    with pytest.raises(ServerProblem, match=r"^the job failed: Dataflow pipeline failed. State: CANCELLED"):
+    with pytest.raises(ServerError, match=r"^the job failed: Dataflow pipeline failed. State: CANCELLED"):
         run(dataflow.options, build(), [])
 
 
@@ -160,5 +160,5 @@ def test_interrupted_while_waiting(dataflow, monkeypatch, capsys):
 def test_a_missing_bucket(dataflow, monkeypatch):
     """A missing bucket is reported before the pipeline is built."""
     dataflow.options.view_as(GoogleCloudOptions).temp_location = "gs://nowhere-at-all/temp"
-    with pytest.raises(ServerProblem, match=r"^bucket gs://nowhere-at-all does not exist$"):
+    with pytest.raises(ServerError, match=r"^bucket gs://nowhere-at-all does not exist$"):
         run(dataflow.options, build(), [])

@@ -69,7 +69,7 @@ def test_the_whole_path(table, tmp_path):
         assert not list(reader.aggregates("b", *DAY))
         fresh = reader.aggregates("a", *DAY, fresh=True, open_for=timedelta(days=9999))
         assert list(fresh) == list(reader.aggregates("a", *DAY))
-        read = [(record.readings, record.metadata) for record in reader.range("a", *DAY)]
+        read = [(record.readings, record.metadata) for record in reader.events("a", *DAY)]
         assert read == [
             ({}, {"status": "fault"}),
             ({"t": 4.0}, {}),
@@ -78,11 +78,11 @@ def test_the_whole_path(table, tmp_path):
         ]
         points = reader.points("a", "t", *DAY)
         assert [point.value for point in points.points] == [2.0, 3.0, 4.0]
-        first, second = map(latest_json, reader.newest())
+        first, second = map(latest_json, reader.latest_readings())
         assert (first["readings"], first["metadata"]) == ({"t": 4.0}, {"status": "fault"})
         assert first["event_time"] == first["metadata_times"]["status"] > first["times"]["t"]
         assert (second["readings"], second["metadata"]) == ({}, {"status": "ok"})
-        assert [each.sensor_id for each in reader.newest(metrics=["t"])] == ["a"]
+        assert [each.sensor_id for each in reader.latest_readings(metrics=["t"])] == ["a"]
 
     run_job(table, EVENTS, began=40 * HOUR)
     assert written_rows(name) == written

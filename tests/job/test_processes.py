@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.job.processes import processes_of
 from tests.support.waiting import eventually
 
@@ -36,7 +36,7 @@ def test_an_exception_of_a_call_ends_the_others() -> None:
 def test_a_process_that_ends_is_a_problem_in_one_line() -> None:
     """Such as for lack of memory."""
     with (
-        pytest.raises(ServerProblem, match=r"^one of this command's processes has ended, perhaps for lack of memory; "),
+        pytest.raises(ServerError, match=r"^one of this command's processes has ended, perhaps for lack of memory; "),
         processes_of(2) as processes,
     ):
         list(processes.each(os._exit, [(1,)]))

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.reader import SensorTable
+from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.compared_cell import ComparedCell
@@ -76,7 +76,7 @@ def test_another_process_of_this_machine_is_refused(name):
     claim_of(name).take()
     other = claim_of(name)
     with pytest.raises(
-        ServerProblem, match=rf"^subscription {SUBSCRIPTION} .* into table {name} by process {os.getpid()} on"
+        ServerError, match=rf"^subscription {SUBSCRIPTION} .* into table {name} by process {os.getpid()} on"
     ):
         other.take()
     assert other.said == []
@@ -90,7 +90,7 @@ def test_a_process_on_another_machine_is_refused_once_the_first_renews(name):
     first, second = claim_of(name), claim_of(name, machine="other")
     first.take()
     first.keep(pytest.fail)
-    with pytest.raises(ServerProblem, match="so stop that one first"):
+    with pytest.raises(ServerError, match="so stop that one first"):
         second.take()
     assert second.said[0].startswith("waiting for up to 30 s to see whether process")
     assert first.is_held()
@@ -145,7 +145,7 @@ def test_who_cannot_renew_does_not_read(name, monkeypatch):
     def replace_or_fail(cell, *arguments, **more):
         written = replace(cell, *arguments, **more)
         if away.is_set():
-            raise ServerProblem("away")
+            raise ServerError("away")
         return written
 
     monkeypatch.setattr(ComparedCell, "replace", replace_or_fail)
@@ -167,7 +167,7 @@ def test_several_tables_are_claimed_together(name, bigtable):
     """If one of them is another process's, none is claimed."""
     theirs = created(SCHEMA)
     claim_of(theirs).take()
-    with pytest.raises(ServerProblem, match=f"into table {theirs}"):
+    with pytest.raises(ServerError, match=f"into table {theirs}"):
         claim_of(name, theirs).take()
     assert stored(name) == []
 

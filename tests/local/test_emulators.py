@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from google.cloud import bigtable, pubsub_v1
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.local import emulators
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator, running_emulators
 
@@ -180,7 +180,7 @@ def test_an_emulator_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch)
         with running_emulator(BIGTABLE) as used:
             assert used == address
         assert is_open(address)
-    with pytest.raises(ServerProblem, match=f"BIGTABLE_EMULATOR_HOST is {address}, but nothing answers there"):
+    with pytest.raises(ServerError, match=f"BIGTABLE_EMULATOR_HOST is {address}, but nothing answers there"):
         running_emulator(BIGTABLE).__enter__()
 
 
@@ -194,7 +194,7 @@ def test_another_port_is_tried_if_one_is_in_use(emulator: Emulator, monkeypatch:
         with running_emulator(emulator) as address:
             assert port_of(address) == free
         monkeypatch.setattr(emulators, "ATTEMPTS", 1 if emulator is PUBSUB else 3)  # this one takes seconds to start
-        with pytest.raises(ServerProblem, match=r"port in use [13] times"):
+        with pytest.raises(ServerError, match=r"port in use [13] times"):
             running_emulator(emulator).__enter__()
 
 
@@ -214,7 +214,7 @@ def test_an_emulator_that_cannot_start(tmp_path: Path, monkeypatch: pytest.Monke
     executable(tmp_path / "bin/gcloud", "")
     executable(tmp_path / "platform" / PUBSUB.executable, "echo 'ERROR: no java\n\nInstall it.'; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    with pytest.raises(ServerProblem, match=r"^the Pub/Sub emulator did not start: ERROR: no java Install it\.$"):
+    with pytest.raises(ServerError, match=r"^the Pub/Sub emulator did not start: ERROR: no java Install it\.$"):
         running_emulator(PUBSUB).__enter__()
 
 

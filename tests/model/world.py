@@ -27,7 +27,7 @@ from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.newest_row import NewestReadings, latest_key
-from pipeline.core.schema.changes import DeclaredSchema, changes
+from pipeline.core.schema.changes import changes
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, Tier
@@ -464,7 +464,7 @@ class World(Judge):
         unchanged = self.tables[name].snapshot()
         lateness, late_firing = self._lateness()
         request = repair.Request(
-            name, DeclaredSchema(), listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
+            name, listed=listed, dry_run=dry_run, allowed_lateness=lateness, late_firing=late_firing,
             end_us=_up(self.now_us + DAY, DAY), start_us=start_of(self.now_us - 400 * DAY, "1d"),
         )  # fmt: skip
         self._found, self._meanwhile = {}, meanwhile

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.private_apis.job_failures import cause_of, was_interrupted
 
 TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\n"
@@ -9,10 +9,10 @@ TRACEBACK = "Traceback (most recent call last):\n  File x, line 1\n"
 @pytest.mark.parametrize(
     ("failure", "cause"),
     [
-        (ServerProblem("table t does not exist [while running 'a/b']"), "table t does not exist"),
+        (ServerError("table t does not exist [while running 'a/b']"), "table t does not exist"),
         (
             RuntimeError(
-                f"{TRACEBACK}pipeline.cloud.connection.errors.ServerProblem: no table [while running 'a']\n\nNone\n"
+                f"{TRACEBACK}pipeline.cloud.connection.errors.ServerError: no table [while running 'a']\n\nNone\n"
             ),
             "no table",
         ),

@@ -111,7 +111,7 @@ def from_python(name, _address, what, tier="", zone=""):
         if what == "rollups":
             found = table.rollups("site", "north", FROM, TO, **tier, time_zone=zone or None)
         elif what == "range":
-            return [format_time(each.event_time_us) for each in table.range("s", FROM, TO, time_zone=zone or None)]
+            return [format_time(each.event_time_us) for each in table.events("s", FROM, TO, time_zone=zone or None)]
         else:
             found = table.aggregates("s", FROM, TO, **tier, time_zone=zone or None)
         return [each.window.shown(each.start_us) for each in found]
@@ -172,4 +172,4 @@ def test_other_zones_are_refused(name, address, zone, answer):
         SensorTable.open(name.project, name.instance, name.table) as table,
         pytest.raises(ValueError, match=answer[:20]),
     ):
-        table.range("s", FROM, TO, time_zone=zone)
+        table.events("s", FROM, TO, time_zone=zone)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import tables
 from pipeline.core.completion.stored_windows import CompletionFromShorterWindows
 from pipeline.core.completion.work_list import work_key, work_row
@@ -199,7 +199,7 @@ def test_a_repair_that_was_stopped_in_between(table, monkeypatch):
     with monkeypatch.context() as patched:
 
         def failing(*_):
-            raise ServerProblem("the server went away")
+            raise ServerError("the server went away")
 
         patched.setattr(CompletionFromShorterWindows, "completed", failing)
         assert run(name, *ONE_HOUR).stderr == "Error: the server went away\n"

@@ -53,7 +53,7 @@ WITHOUT = {
 
 def newest(name):
     with SensorTable.open(name.project, name.instance, name.table) as table:
-        return {each.sensor_id: each.readings for each in table.newest()}
+        return {each.sensor_id: each.readings for each in table.latest_readings()}
 
 
 def write_newest(name, *given):

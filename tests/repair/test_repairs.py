@@ -147,7 +147,7 @@ def test_interrupted_in_the_middle_of_a_slice(written, monkeypatch):
             replacements = list(replacements)
             replace_all(self, replacements[:1])
             if len(replacements) > 1:
-                raise job.ServerProblem("the server went away")
+                raise job.ServerError("the server went away")
 
         patched.setattr(Rewriter, "replace", failing)
         result = run(name, *TWO_DAYS)

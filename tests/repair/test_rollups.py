@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Rewriter
@@ -110,7 +110,7 @@ def test_a_repair_that_is_stopped(rolled_up, monkeypatch):
     name, schema = rolled_up
     write(name, raw_rows(schema, [Event("sensor-1", T + 23 * HOUR, {"t": 1.0}, {"site": "süd", "model": "m9"})]))
     with monkeypatch.context() as patched:
-        patched.setattr(RollupSettling, "parts", lambda *_, **__: (_ for _ in ()).throw(ServerProblem("stopped")))
+        patched.setattr(RollupSettling, "parts", lambda *_, **__: (_ for _ in ()).throw(ServerError("stopped")))
         assert run(name, *TWO_DAYS).exit_code == 1
     assert wrong_rollups(name, schema)
     findings, sums = repaired(name, *TWO_DAYS)

@@ -9,7 +9,6 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult
 
 from pipeline.core.completion.work_list import work_key, work_row
-from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
 from pipeline.repair.run import carry_out
@@ -36,7 +35,7 @@ def request_of(bigtable):
 
     def request(**changes):
         between = {"start_us": T, "end_us": T + 2 * DAY, "report": f"gs://{BUCKET}/report"}
-        return Request(name, DeclaredSchema(), **(between | changes))
+        return Request(name, **(between | changes))
 
     return request
 

@@ -324,11 +324,11 @@ def test_sensors_behind_another(bigtable, text):
         assert sorted(every) == sorted(sensors)
         for place, sensor in enumerate(every):
             assert list(table.sensors(after=sensor)) == every[place + 1 :]
-            assert [each.sensor_id for each in table.newest(after=sensor)] == every[place + 1 :]
+            assert [each.sensor_id for each in table.latest_readings(after=sensor)] == every[place + 1 :]
             assert list(table.heard_sensors(after=sensor)) == every[place + 1 :]
         silent = [each.sensor_id for each in table.silent(timedelta(0), "a")]
         assert sorted(silent) == sorted(sensor for sensor in sensors if sensor.startswith("a"))
-        assert [each.sensor_id for each in table.newest_of(["b", "nobody", "a!"])] == ["b", "a!"]
+        assert [each.sensor_id for each in table.latest_readings_of(["b", "nobody", "a!"])] == ["b", "a!"]
 
 
 @pytest.mark.parametrize("key", LOCATED)
@@ -355,9 +355,9 @@ def test_newest_readings_of_sensors_that_metadata_locates(bigtable, key):
     ]
     name = table_of(events, f'key = "{key}"')
     with SensorTable.open(name.project, name.instance, name.table) as table:
-        found = {each.sensor_id: each.readings["t"].value for each in table.newest()}
+        found = {each.sensor_id: each.readings["t"].value for each in table.latest_readings()}
         assert found == {"a": 1.0, "ab": 0.0, "b": 0.0}
-        assert [each.sensor_id for each in table.newest("a", limit=1)] == ["a"]
+        assert [each.sensor_id for each in table.latest_readings("a", limit=1)] == ["a"]
 
 
 def test_what_may_be_missing(bigtable):

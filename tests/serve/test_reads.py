@@ -10,7 +10,6 @@ import pytest
 from pipeline.cloud.scanning.row_reader import ReadStopped
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
-from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.local.emulators import BIGTABLE
 from pipeline.serve.reads import ClientLeft, Reads, TookTooLong, page_by_time, searched_page
 from tests.faults.tcp_proxy import TcpProxy
@@ -40,16 +39,16 @@ def run(coroutine):
 
 @pytest.fixture
 def reads(bigtable):
-    opened = Reads.open(table_of(EVENTS), DeclaredSchema(), 30)
+    opened = Reads.open(table_of(EVENTS), 30)
     yield opened
     opened.close()
 
 
 def test_a_result_and_an_error(reads):
     """A read's result or error reaches the request."""
-    assert run(reads.answer(Client(), lambda table: len(list(table.range("a", 0, T + 1))))) == 3000
+    assert run(reads.answer(Client(), lambda table: len(list(table.events("a", 0, T + 1))))) == 3000
     with pytest.raises(ValueError, match="the range is empty"):
-        run(reads.answer(Client(), lambda table: table.range("a", 1, 0)))
+        run(reads.answer(Client(), lambda table: table.events("a", 1, 0)))
 
 
 def test_a_client_that_leaves_ends_the_read(reads):
@@ -58,7 +57,7 @@ def test_a_client_that_leaves_ends_the_read(reads):
 
     def read(table):
         try:
-            for _ in table.range("a", 0, T + 1):
+            for _ in table.events("a", 0, T + 1):
                 started.set()
                 time.sleep(0.001)  # three pages would take seconds
         except ReadStopped:

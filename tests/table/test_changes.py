@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
@@ -104,7 +104,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
     before = read_schema(name)
 
     def fail(*_: object) -> None:
-        raise ServerProblem("permission denied")
+        raise ServerError("permission denied")
 
     monkeypatch.setattr(tables, "apply", fail)
     result = run("apply", name, "--tier", "1h=stats", "--tier", "1d=days")

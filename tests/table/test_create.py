@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import read_schema
@@ -266,7 +266,7 @@ def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: p
     """If create failed to store the schema, apply stores it."""
 
     def fail(*_: object) -> None:
-        raise ServerProblem("the server cannot be reached")
+        raise ServerError("the server cannot be reached")
 
     with monkeypatch.context() as patched:
         patched.setattr(tables, "write_schema", fail)

@@ -60,7 +60,7 @@ def test_newest_readings_are_added_later(name: TableName) -> None:
     assert result.exit_code == 0, result.output
     assert "now: filled from 3 events; update the running job" in result.stdout
     with SensorTable.open(name.project, name.instance, name.table) as table:
-        found = {record.sensor_id: record for record in table.newest()}
+        found = {record.sensor_id: record for record in table.latest_readings()}
     assert found["a"].readings == {"t": (now_us, 2.0), "u": (now_us, 3.0), "v": (now_us - 1000, 4.0)}
     assert found["b"].metadata == {"status": (now_us, "on")}
     refused = run("apply", name, "--latest-family", "newer")

@@ -9,7 +9,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
@@ -77,11 +77,11 @@ def test_rules_that_another_process_has_read_are_read_at_once(table, monkeypatch
     after = step.rules(before.number + 1)
     assert after.rules == ()
     assert not waited
-    with pytest.raises(ServerProblem, match="older than those that the job has"):
+    with pytest.raises(ServerError, match="older than those that the job has"):
         step.rules(after.number + 1)
     assert len(waited) == 5
     monkeypatch.setattr(alert_table, "read_rules", lambda *_: before)  # of a cluster that is behind
-    with pytest.raises(ServerProblem):
+    with pytest.raises(ServerError):
         step.rules(after.number + 1)
     assert step.rules() is after
     step.teardown()

@@ -7,7 +7,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from grpc import StatusCode
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.events.event import Event
@@ -95,7 +95,7 @@ class LateWriter(beam.DoFn):
     def finish_bundle(self):
         if self.failures:
             self.failures -= 1
-            raise ServerProblem("away")
+            raise ServerError("away")
         self.confirmed += self.rows
         return ()
 
@@ -106,7 +106,7 @@ def test_nothing_leaves_before_the_writer_confirms():
     step = _WriteRawFn(writer, SCHEMA)
     step.start_bundle()
     assert not list(step.process(raw_of(event(0))))
-    with pytest.raises(ServerProblem):
+    with pytest.raises(ServerError):
         list(step.finish_bundle())
     step.start_bundle()
     for second in range(3):
@@ -144,7 +144,7 @@ def test_a_write_that_fails(name, bigtable, monkeypatch, writer):
         step.setup()
         step.start_bundle()
         assert not list(step.process(raw))
-        with pytest.raises(ServerProblem, match="2 rows could not be written"):
+        with pytest.raises(ServerError, match="2 rows could not be written"):
             list(step.finish_bundle())
         proxy.mutations = None
         step.start_bundle()
@@ -188,5 +188,5 @@ def test_a_connector_s_refusals_fail_the_bundle(name):
     step.setup()
     step.start_bundle()
     step.process(raw_of(event(0, "x"), event(1)))
-    with pytest.raises(ServerProblem, match="could not be written"):
+    with pytest.raises(ServerError, match="could not be written"):
         list(step.finish_bundle())

@@ -12,7 +12,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from grpc import StatusCode
 
 from pipeline.cloud.connection.bigtable_client import _shared_client
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.notation.times import parse_time
@@ -168,7 +168,7 @@ def test_a_bundle_that_cannot_be_finished(name, bigtable, monkeypatch):
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = failing(StatusCode.UNAVAILABLE)
-        with pytest.raises(ServerProblem, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
+        with pytest.raises(ServerError, match=f"^table {name}: 100 rows could not be written: UNAVAILABLE: failed"):
             run(name, [many(ROWS)], limits=Limits(deadline_s=0.5))
 
 

@@ -5,7 +5,7 @@ import os
 
 import grpc
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 
 PUBSUB = "PUBSUB_EMULATOR_HOST"
 BIGTABLE = "BIGTABLE_EMULATOR_HOST"
@@ -19,7 +19,7 @@ def check_emulator(variable: str) -> None:
     Once an emulator has answered, requests wait for it if it is away for a while.
 
     Raises:
-        ServerProblem: no server answers; the message contains the variable and the address.
+        ServerError: no server answers; the message contains the variable and the address.
     """
     if address := os.environ.get(variable):
         _check(variable, address)
@@ -28,7 +28,7 @@ def check_emulator(variable: str) -> None:
 @functools.cache  # successes only: errors are not cached
 def _check(variable: str, address: str) -> None:
     if not answers(address):
-        raise ServerProblem(
+        raise ServerError(
             f"{variable} is {address}, but nothing answers there: start the emulator again (tidetable emulators start) "
             "and set what it prints, or unset the variable to use Google Cloud"
         )

@@ -9,7 +9,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
+from pipeline.cloud.connection.problems import ServerError as ServerError
 from pipeline.core.notation.documents import parse_json
 
 TRANSIENT = (
@@ -35,7 +35,7 @@ _TOO_LARGE = "message larger than max"
 
 @contextmanager
 def explained(resource: str | TableName) -> Iterator[None]:
-    """Turns errors of Google's clients inside the block into :class:`ServerProblem`.
+    """Turns errors of Google's clients inside the block into :class:`ServerError`.
 
     Args:
         resource: the requested resource, as the message names it: ``"bucket gs://b"``. If a TableName does not exist,
@@ -49,18 +49,18 @@ def explained(resource: str | TableName) -> Iterator[None]:
         problem = _credentials_problem(error)
         if problem is None:
             raise
-        raise ServerProblem(f"{what}: {problem}") from error
+        raise ServerError(f"{what}: {problem}") from error
     except GoogleAuthError as error:
-        raise ServerProblem(f"{what}: signing in to Google failed: {_one_line(error)}") from error
+        raise ServerError(f"{what}: signing in to Google failed: {_one_line(error)}") from error
     except exceptions.NotFound as error:
         missing = resource.is_missing if isinstance(resource, TableName) else f"{what} does not exist"
-        raise ServerProblem(missing) from error
+        raise ServerError(missing) from error
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:  # by gRPC or by REST
-        raise ServerProblem(f"{what}: permission denied: {_one_line(error)}") from error
+        raise ServerError(f"{what}: permission denied: {_one_line(error)}") from error
     except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.RetryError) as error:
-        raise ServerProblem(f"{what}: the server cannot be reached: {_one_line(error)}") from error
+        raise ServerError(f"{what}: the server cannot be reached: {_one_line(error)}") from error
     except exceptions.GoogleAPICallError as error:
-        raise ServerProblem(f"{what}: {_one_line(error)}") from error
+        raise ServerError(f"{what}: {_one_line(error)}") from error
 
 
 def is_transient(error: exceptions.GoogleAPICallError) -> bool:

@@ -20,7 +20,7 @@ class Sample(NamedTuple):
 
 
 def sampled_keys(name: TableName) -> list[Sample]:
-    """Returns sampled row keys, in order. Raises ServerProblem if the server refuses or is out of reach."""
+    """Returns sampled row keys, in order. Raises ServerError if the server refuses or is out of reach."""
     with explained(name), bigtable_client() as client:
         found = client.sample_row_keys(**name.target, timeout=_TIMEOUT_S)
         return [Sample(each.row_key, each.offset_bytes) for each in found]

@@ -47,7 +47,7 @@ class Backlog:
 
         Raises:
             ValueError: the path is malformed.
-            ServerProblem: the subscription does not exist, or the server is unavailable.
+            ServerError: the subscription does not exist, or the server is unavailable.
         """
         self._subscription = subscription_path(subscription)
         self.topic = ""
@@ -97,7 +97,7 @@ class Backlog:
             stopped: a function, called between pulls, that ends the reading by returning True.
 
         Raises:
-            ServerProblem: a pull failed.
+            ServerError: a pull failed.
         """
         size = first
         last_new = time.monotonic()
@@ -115,7 +115,7 @@ class Backlog:
         """Acknowledges these messages, which removes them from the subscription.
 
         Raises:
-            ServerProblem: some may still be on the subscription.
+            ServerError: some may still be on the subscription.
         """
         ids = [message.message_id for message in messages]
         with self._explained():
@@ -130,7 +130,7 @@ class Backlog:
         """Counts a message as new when it comes again. If it was not acknowledged, it does, after the seconds.
 
         Raises:
-            ServerProblem: it may come later.
+            ServerError: it may come later.
         """
         self._seen.discard(message.message_id)
         with self._lock:

@@ -28,7 +28,7 @@ def followed(subscription: str, limit: int | None, stopped: Callable[[], bool]) 
         stopped: a function, called between pulls, that ends it by returning True.
 
     Raises:
-        ServerProblem: the subscription does not exist, or the server is unavailable.
+        ServerError: the subscription does not exist, or the server is unavailable.
     """
     check_emulator(PUBSUB)
     left = limit or 0

@@ -40,7 +40,7 @@ def load_message_types(mappings: Sequence[str], files: Sequence[DescriptorFile])
 
     Raises:
         MappingError: a file can't be read, is invalid, or maps what another one maps. The line begins with its path.
-        ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
+        ServerError: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
     loaded = [load_mapping(place, files) for place in mappings]
     check_distinct(loaded)

@@ -32,7 +32,7 @@ def load_schema(path: str) -> TopicSchema:
         path: the path of the schema, ``projects/P/schemas/S``.
 
     Raises:
-        ServerProblem: there is no such schema, or the server is out of reach.
+        ServerError: there is no such schema, or the server is out of reach.
         MappingError: a revision is not written in protobuf, or is no valid definition.
     """
     with explained(f"schema {path}"), SchemaServiceClient() as client:

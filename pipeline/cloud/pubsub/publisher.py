@@ -17,7 +17,7 @@ from google.pubsub_v1 import PublisherClient as RequestClient
 from google.pubsub_v1.types import PubsubMessage
 
 from pipeline.cloud.connection.emulators import PUBSUB, check_emulator
-from pipeline.cloud.connection.errors import PUBSUB_TRANSIENT, ServerProblem, explained
+from pipeline.cloud.connection.errors import PUBSUB_TRANSIENT, ServerError, explained
 from pipeline.cloud.connection.names import topic_path
 from pipeline.core.events.message import Message
 
@@ -43,7 +43,7 @@ _RETRY = Retry(
 _UNPUBLISHABLE_ATTRIBUTES = frozenset(inspect.signature(PublisherClient.publish).parameters) - {"attrs"}
 
 
-class UnacceptableMessage(ServerProblem):
+class UnacceptableMessage(ServerError):
     """A topic refuses a message for its content, for example because it does not fit the topic's schema."""
 
 
@@ -67,7 +67,7 @@ class Publisher:
 
         Raises:
             ValueError: ``topic`` is not such a path.
-            ServerProblem: the topic does not exist, or the server is out of reach.
+            ServerError: the topic does not exist, or the server is out of reach.
         """
         self.topic = topic_path(topic)
         self.sent = 0
@@ -94,7 +94,7 @@ class Publisher:
         """Sends a message. Waits only while too much is unconfirmed.
 
         Raises:
-            ServerProblem: an earlier message failed; see :meth:`confirm`.
+            ServerError: an earlier message failed; see :meth:`confirm`.
             ValueError: the message is larger than 10 MB, or has an attribute that Google's client cannot publish.
         """
         if not _UNPUBLISHABLE_ATTRIBUTES.isdisjoint(message.attributes):
@@ -121,7 +121,7 @@ class Publisher:
 
         Raises:
             UnacceptableMessage: the topic refuses the content of a message.
-            ServerProblem: any other failure.
+            ServerError: any other failure.
         """
         request = {
             "topic": self.topic,
@@ -140,7 +140,7 @@ class Publisher:
         """Waits until every message sent so far is confirmed or has failed.
 
         Raises:
-            ServerProblem: messages failed. It reports why the first one did, and how many are confirmed.
+            ServerError: messages failed. It reports why the first one did, and how many are confirmed.
         """
         self._settle(0, 0)
         if self._failure is None:
@@ -148,9 +148,9 @@ class Publisher:
         try:
             with explained(f"topic {self.topic}"):
                 raise self._failure
-        except ServerProblem as problem:
+        except ServerError as problem:
             count = f"{self.confirmed:,} of {self.sent:,} messages are confirmed"
-            raise ServerProblem(f"{problem}; {count}") from self._failure
+            raise ServerError(f"{problem}; {count}") from self._failure
 
     def _settle(self, max_messages: int, max_bytes: int) -> None:
         """Takes the results of messages that are done, and waits until at most this much is unconfirmed."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 
-from pipeline.cloud.reading.reader import SensorTable, alert_records, alert_records_of
+from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import AlertRecord
 from pipeline.core.alerts.rule_set import RuleSet
@@ -21,7 +21,7 @@ class KnownRules:
         self._known: tuple[float, RuleSet] | None = None
 
     def __call__(self, table: SensorTable) -> RuleSet:
-        """Returns the rules that the table stores, or stored ten seconds ago. Raises ServerProblem."""
+        """Returns the rules that the table stores, or stored ten seconds ago. Raises ServerError."""
         known, now_s = self._known, time.monotonic()  # several threads may read at once, and each is right
         if known is None or now_s > known[0] + _KNOWN_S:
             known = self._known = now_s, read_rules(table.rows, table.schema)
@@ -29,7 +29,7 @@ class KnownRules:
 
 
 class AlertReader:
-    """Reads the alerts of a table, and its rules. Methods raise ServerProblem if the server refuses.
+    """Reads the alerts of a table, and its rules. Methods raise ServerError if the server refuses.
 
     Args:
         table: the table.
@@ -55,7 +55,7 @@ class AlertReader:
     def records(
         self, rule: str | None = None, sensor_id: str | None = None, *, lately: bool = False
     ) -> Iterator[AlertRecord]:
-        """Returns alerts as :func:`~pipeline.cloud.reading.reader.alert_records` does.
+        """Returns alerts as :meth:`~pipeline.cloud.reading.reader.SensorTable.alerts` does.
 
         Args:
             rule: the name of the only rule; None for all.
@@ -66,14 +66,14 @@ class AlertReader:
             ValueError: the table stores no rule of that name, and has no alert of one.
         """
         if sensor_id is None:
-            found = alert_records(self._table, rule, lately=lately)
+            found = self._table.alerts(rule, recent=lately)
         else:
             rules = self.rules.by_name if rule is None else [rule]
-            found = alert_records_of(self._table, sensor_id, rules, lately=lately)
+            found = self._table.alerts_of(sensor_id, rules, recent=lately)
         first = next(found, None)
         if first is not None:
             return chain([first], found)
-        if rule is not None and not any(alert_records(self._table, rule)):
+        if rule is not None and not any(self._table.alerts(rule)):
             stored = read_rules(self._table.rows, self._table.schema).by_name
             if rule not in stored:
                 names = ", ".join(stored) or "none"

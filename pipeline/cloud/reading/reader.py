@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
 from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
@@ -80,7 +80,7 @@ _END_US = LATEST_US + 1
 _WINDOWS = 1000  # that are read ahead of a part
 
 
-class ForeignRowProblem(ServerProblem):
+class ForeignRowError(ServerError):
     """A strict reader met a row that the table's schema does not write."""
 
 
@@ -93,12 +93,12 @@ class SensorTable:
     nearest of which stands for one outside. If row keys contain metadata (``{metadata.location}``), pass it as
     ``metadata={"location": …}``: no method searches the whole table for a sensor.
 
-    Every method raises ServerProblem if the server refuses or is out of reach. It raises ValueError for arguments
+    Every method raises ServerError if the server refuses or is out of reach. It raises ValueError for arguments
     without an answer: text that can't be a sensor id, a datetime without a time zone, a range of time that does not end
     after it starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
-    ValueError and the iterator the ServerProblem.
+    ValueError and the iterator the ServerError.
     A row with a key, a column or a value that the schema never writes is foreign. The table leaves it out, counts it in
-    ``foreign``, and logs a warning about the first. A table opened with ``strict`` raises ForeignRowProblem from the
+    ``foreign``, and logs a warning about the first. A table opened with ``strict`` raises ForeignRowError from the
     iterator instead.
 
     Attributes:
@@ -148,11 +148,11 @@ class SensorTable:
             table: the table's id.
             declared: the schema that the caller expects, or a part of it.
             app_profile: the app profile by which Bigtable routes the reads; None for the instance's default.
-            strict: whether a foreign row raises ForeignRowProblem.
+            strict: whether a foreign row raises ForeignRowError.
             on_foreign: a function that receives each row left out, in any thread; by default the first one is logged.
 
         Raises:
-            ServerProblem: the table or its schema is missing or not ``declared``, or the server is out of reach.
+            ServerError: the table or its schema is missing or not ``declared``, or the server is out of reach.
         """
         with ExitStack() as connection:
             rows = connection.enter_context(RowReader.open(TableName(project, instance, table, app_profile or "")))
@@ -170,12 +170,12 @@ class SensorTable:
         self.close()
 
     @overload
-    def latest(  # type: ignore[overload-overlap] # a str is an Iterable[str] too, and is one sensor
+    def latest_events(  # type: ignore[overload-overlap] # a str is an Iterable[str] too, and is one sensor
         self, sensors: str, *, metrics: Iterable[str] | None = None, metadata: Mapping[str, str] = _NO_METADATA
     ) -> RawRecord | None: ...
 
     @overload
-    def latest(
+    def latest_events(
         self,
         sensors: Iterable[str],
         *,
@@ -183,7 +183,7 @@ class SensorTable:
         metadata: Mapping[str, str] = _NO_METADATA,
     ) -> RawRecords: ...
 
-    def latest(
+    def latest_events(
         self,
         sensors: str | Iterable[str],
         *,
@@ -202,7 +202,7 @@ class SensorTable:
         each = self._ahead.each((self._events(sensor, query) for sensor in listed_sensors(sensors)), 1)
         return RawRecords((record for records in each for record in records), query.metrics or ())
 
-    def newest(
+    def latest_readings(
         self,
         prefix: str = "",
         *,
@@ -236,8 +236,10 @@ class SensorTable:
         found = or_events(self.schema, self.rows.read_selection, after, rows, events)
         return islice(found if since_us is None else longest_silent(found, since_us, limit), limit)
 
-    def newest_of(self, sensors: Iterable[str], *, metrics: Iterable[str] | None = None) -> Iterator[LatestRecord]:
-        """Returns what :meth:`newest` does, of the sensors alone and in their order: a request for 200 of them."""
+    def latest_readings_of(
+        self, sensors: Iterable[str], *, metrics: Iterable[str] | None = None
+    ) -> Iterator[LatestRecord]:
+        """Returns the newest readings of some sensors, in their order: a request for 200 of them."""
         listed, wanted, read = listed_sensors(sensors), named_metrics(metrics), self.rows.read_selection
         return or_events(
             self.schema,
@@ -248,7 +250,7 @@ class SensorTable:
         )
 
     def heard_sensors(self, prefix: str = "", *, after: str = "") -> Iterator[str]:
-        """Returns the ids of the sensors that :meth:`newest` returns, by a scan of the keys of their rows alone."""
+        """Returns the ids of the sensors that :meth:`latest_readings` returns, by a scan of keys."""
         return or_events(
             self.schema,
             self.rows.read_selection,
@@ -269,10 +271,10 @@ class SensorTable:
     ) -> Iterator[LastHeard]:
         """Returns the sensors that have sent nothing for a time, and when they did, the longest silent first.
 
-        Costs less than :meth:`newest`: the server sends no readings.
+        Costs less than :meth:`latest_readings`: the server sends no readings.
 
         Args:
-            silent_for: see :meth:`newest`, like the others.
+            silent_for: see :meth:`latest_readings`, like the others.
             prefix: see above.
             after: see above.
             metrics: the readings that count.
@@ -302,11 +304,11 @@ class SensorTable:
         self, sensors: Iterator[str], metrics: tuple[str, ...] | None, limit: int | None
     ) -> Iterator[LatestRecord]:
         def latest(some: list[str], metadata: Mapping[str, str]) -> RawRecords:
-            return self.latest(some, metrics=metrics, metadata=metadata)
+            return self.latest_events(some, metrics=metrics, metadata=metadata)
 
         return newest_events(self.schema, self.rows.read_selection, sensors, latest, limit, self._leave_out)
 
-    def range(
+    def events(
         self,
         sensors: str | Iterable[str],
         start: Time,
@@ -335,12 +337,12 @@ class SensorTable:
         found = self._merged(sensors, lambda sensor, size: self._events(sensor, query, size), newest_first)
         return RawRecords(islice(found, limit), query.metrics or ())
 
-    def prefix(
+    def scan(
         self,
         start: Time,
         end: Time,
         *,
-        sensors: str = "",
+        prefix: str = "",
         metrics: Iterable[str] | None = None,
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
@@ -351,13 +353,13 @@ class SensorTable:
         Sensors come in the order of keys (in reverse if keys sort the oldest first), the events of each newest first.
         The scan covers all times; the server returns those from ``start``, inclusive, to ``end``, exclusive.
 
-        Without ``sensors`` and ``metadata``, returns the events of all sensors: by time if keys begin with it, the
+        Without ``prefix`` and ``metadata``, returns the events of all sensors: by time if keys begin with it, the
         newest first. If a metric comes before the time, costs a scan for each sensor.
 
         Args:
             start: the earliest event time.
             end: the end of the range.
-            sensors: the prefix of their ids.
+            prefix: the start of the sensors' ids.
             metrics: the readings to return, without metadata; by default everything.
             limit: the maximum number of events.
             metadata: the metadata that row keys begin with, if they do.
@@ -367,8 +369,8 @@ class SensorTable:
         """
         start_us, end_us = within_keys(start, end, time_zone)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
-        if sensors or metadata:
-            found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
+        if prefix or metadata:
+            found = events_of_prefix(self.schema, self.rows.read_selection, prefix, query, self._leave_out)
         else:
             found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
@@ -508,7 +510,7 @@ class SensorTable:
                 (``"linear"``). Counts and sums are not filled.
             fresh: whether to compute open windows from raw rows.
             open_for: the time after its end in which a window counts as open: allowed lateness, and time for its panes.
-            max_rows: the most rows that a fresh answer reads; beyond, the iterator raises TooManyRows, a ValueError.
+            max_rows: the most rows that a fresh answer reads; beyond, the iterator raises TooManyRowsError.
             min_coverage: the least share, from 0 to 1, of the readings that the schema's ``[rate]`` expects. A metric
                 with less is left out of a window, and a window without any metric left is one without a row.
             min_count: the least number of readings, likewise.
@@ -652,7 +654,7 @@ class SensorTable:
             by: the column by which groups are ranked, the greatest first, such as ``"avg_temperature"``,
                 ``"p95_temperature"`` or ``"sensors"``; groups without a value are left out.
             top: the most groups to return.
-            max_rows: the most rows of windows to read; if the answer needs more, raises TooManyRows, a ValueError.
+            max_rows: the most rows of windows to read; if the answer needs more, raises TooManyRowsError, a ValueError.
             time_zone: the zone of texts without an offset; by default that of the tier.
         """
         rollup, of_tier = self._rollup(name, tier)
@@ -733,7 +735,7 @@ class SensorTable:
 
     def _leave_out(self, problem: ForeignRow) -> None:
         if self._strict:
-            raise ForeignRowProblem(f"table {self.rows.name}: {problem}") from problem
+            raise ForeignRowError(f"table {self.rows.name}: {problem}") from problem
         if self.foreign.add(problem):
             self._on_foreign(problem)
 
@@ -741,30 +743,24 @@ class SensorTable:
         if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
 
+    def alerts(self, rule: str | None = None, *, recent: bool = False) -> Iterator[AlertRecord]:
+        """Returns the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
 
-def alert_records(table: SensorTable, rule: str | None = None, *, lately: bool = False) -> Iterator[AlertRecord]:
-    """Returns the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
+        With ``recent``, reads only the last transitions of each, some hundred: enough to show what fires now.
+        """
+        return self._alerts_in(alert_range(rule), recent)
 
-    With ``lately``, only their last transitions are read, some hundred: enough to tell what fires now.
-    Foreign rows are left out and counted by the table. Raises ServerProblem if the server refuses or is out of reach.
-    """
-    return _alerts_in(table, alert_range(rule), lately)
+    def alerts_of(self, sensor_id: str, rules: Iterable[str], *, recent: bool = False) -> Iterator[AlertRecord]:
+        """Returns the alerts of one sensor under rules of these names, as :meth:`alerts` does."""
+        keys = sorted(alert_key(rule, sensor_id) for rule in rules)
+        return self._alerts_in(tuple(KeyRange(key, key + b"\0") for key in keys), recent)
 
-
-def alert_records_of(
-    table: SensorTable, sensor_id: str, rules: Iterable[str], *, lately: bool = False
-) -> Iterator[AlertRecord]:
-    """Yields the alerts of one sensor under rules of these names, as :func:`alert_records` does."""
-    keys = sorted(alert_key(rule, sensor_id) for rule in rules)
-    return _alerts_in(table, tuple(KeyRange(key, key + b"\0") for key in keys), lately)
-
-
-def _alerts_in(table: SensorTable, keys: KeyRange | tuple[KeyRange, ...], lately: bool) -> Iterator[AlertRecord]:
-    for row in table.rows.read_selection(RowSelection(keys, LATELY if lately else HISTORY)):
-        try:
-            yield parse_alert_row(row)
-        except ValueError as error:
-            table.foreign.add(ForeignRow(row, error))
+    def _alerts_in(self, keys: KeyRange | tuple[KeyRange, ...], recent: bool) -> Iterator[AlertRecord]:
+        for row in self.rows.read_selection(RowSelection(keys, LATELY if recent else HISTORY)):
+            try:
+                yield parse_alert_row(row)
+            except ValueError as error:
+                self.foreign.add(ForeignRow(row, error))
 
 
 def _group(rollup: Rollup, values: Values) -> SensorGroup:

@@ -438,7 +438,7 @@ class RowReader:
     def open(cls, name: TableName, patience_s: float | None = None) -> Iterator["RowReader"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Sends no request: the first read finds out whether the table exists. Raises ServerProblem if credentials are
+        Sends no request: the first read finds out whether the table exists. Raises ServerError if credentials are
         missing, or no emulator answers.
 
         Args:
@@ -492,7 +492,7 @@ class RowReader:
                 within a column, columns in order within a family.
 
         Raises:
-            ServerProblem: from ``next``, if the server refuses the read or stays out of reach for the reader's
+            ServerError: from ``next``, if the server refuses the read or stays out of reach for the reader's
                 patience. Until then, a read that failed continues after the last row received, so no row is lost or
                 comes twice. Every row received restarts the time.
         """

@@ -3,7 +3,7 @@
 A column of the row of mutes is a rule's name, or the name, ``#`` and a sensor. Its value is the time in µs until which
 messages wait.
 
-All functions raise :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+All functions raise :class:`~pipeline.cloud.connection.errors.ServerError` if the server refuses or is out of reach.
 """
 
 import time
@@ -11,7 +11,7 @@ import time
 from google.cloud.bigtable_v2.types import Mutation
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
@@ -44,13 +44,13 @@ def read_rules_text(reader: RowReader) -> str:
 
 
 def read_rules(reader: RowReader, schema: TableSchema) -> RuleSet:
-    """Returns the rules that the table stores. Raises ServerProblem too if they do not fit the schema."""
+    """Returns the rules that the table stores. Raises ServerError too if they do not fit the schema."""
     cells = {(row.key, cell.qualifier): cell for row in reader.read_selection(_BOTH) for cell in row.cells}
     cell = cells.get((RULES_KEY, _COLUMN))
     try:
         rules = parse_rules(_text(cell.value if cell else None), RULES_KEY.decode(), schema)
     except RulesError as error:
-        raise ServerProblem(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
+        raise ServerError(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
     mutes = dict[tuple[str, str], int]()
     for (key, column), muted in cells.items():
         if key == MUTES_KEY and muted.value.isdigit():
@@ -85,7 +85,7 @@ def write_rules_text(name: TableName, text: str) -> None:
             stored = cell.replace(before.value, text.encode(), after_us, before_us=before.timestamp_us)
         if stored:
             return
-    raise ServerProblem(f"table {name}: its rules are being stored by others at the same time; try again")
+    raise ServerError(f"table {name}: its rules are being stored by others at the same time; try again")
 
 
 def _cell(name: TableName) -> ComparedCell:
@@ -100,13 +100,13 @@ def add_families(name: TableName, schema: TableSchema) -> bool:
     """Adds the family of alerts to a table without one. Returns whether it did.
 
     Raises:
-        ServerProblem: the schema uses that family for something else, or the table stores no schema.
+        ServerError: the schema uses that family for something else, or the table stores no schema.
     """
     if FAMILY in schema.families:
-        raise ServerProblem(f"table {name}: its schema uses the family {FAMILY}, which alerts need, for something else")
+        raise ServerError(f"table {name}: its schema uses the family {FAMILY}, which alerts need, for something else")
     present = tables.describe(name)
     if SCHEMA_FAMILY not in present:
-        raise ServerProblem(f"table {name} stores no schema, and so no rules; store it first: {name.apply_command}")
+        raise ServerError(f"table {name} stores no schema, and so no rules; store it first: {name.apply_command}")
     if FAMILY in present:
         return False
     tables.apply(name, [tables.Difference(FAMILY, None, _POLICY)])

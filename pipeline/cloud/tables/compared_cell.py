@@ -1,6 +1,6 @@
 """A cell that is replaced only if it is still the one that was read: for the table's own rows, which several write.
 
-All functions raise :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+All functions raise :class:`~pipeline.cloud.connection.errors.ServerError` if the server refuses or is out of reach.
 """
 
 from typing import NamedTuple

@@ -10,7 +10,7 @@
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event. What notes
 something needs the table's family ``tidetable``. All functions raise
-:class:`~pipeline.cloud.connection.errors.ServerProblem` if the table is out of reach or refuses the write.
+:class:`~pipeline.cloud.connection.errors.ServerError` if the table is out of reach or refuses the write.
 """
 
 import secrets
@@ -23,7 +23,7 @@ from itertools import islice
 from google.cloud.bigtable_v2.types import Mutation
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
@@ -114,7 +114,7 @@ class KnownRetention:
 
         try:
             return retention_of(self._name, self._schema, describe(self._name))
-        except ServerProblem:
+        except ServerError:
             return Retention.unknown(self._schema)
 
 
@@ -269,5 +269,5 @@ def _text(column: bytes) -> str:
 
 def _number(name: TableName, key: bytes, text: bytes) -> int:
     if not text.isdigit() or len(text) > _MAX_DIGITS:
-        raise ServerProblem(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
+        raise ServerError(f"table {name}: row {key.decode()} contains {text[:40]!r} instead of a number; delete it")
     return int(text)

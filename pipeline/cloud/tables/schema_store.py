@@ -2,14 +2,14 @@
 
 Reading it needs the permission ``bigtable.tables.readRows``, and writing it ``bigtable.tables.mutateRows`` as well. All
 functions use the emulator if BIGTABLE_EMULATOR_HOST is set, and raise
-:class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+:class:`~pipeline.cloud.connection.errors.ServerError` if the server refuses or is out of reach.
 """
 
 from typing import NamedTuple
 
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.compared_cell import ComparedCell
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
 def read_stored(name: TableName) -> Stored | None:
     """Returns the schema that the table stores, with its text; None if it stores none.
 
-    Raises ServerProblem also for a schema that is not valid.
+    Raises ServerError also for a schema that is not valid.
     """
     with RowReader.open(name) as reader:
         return _stored(reader)
@@ -91,7 +91,7 @@ def schema_of(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> T
     For a table without rows and without a schema, returns the schema of the flags, or the default.
 
     Raises:
-        ServerProblem: the flags differ from the table's schema, and the message lists the differences; or the table has
+        ServerError: the flags differ from the table's schema, and the message lists the differences; or the table has
             rows but no schema, and ``--schema=default`` was not passed; or it does not exist.
     """
     with RowReader.open(name) as reader:
@@ -103,7 +103,7 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema = NOTHING_DECLARED
     name = reader.name
     stored = _stored(reader)
     if stored is None and not declared.default and _has_rows(reader):
-        raise ServerProblem(
+        raise ServerError(
             f"table {name} has rows but stores no schema: if they were written with the default schema, store it: "
             f"{name.apply_command} (with --schema FILE for other families or windows); if another program wrote them, "
             "tidetable table adopt shows whether they fit"
@@ -113,9 +113,9 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema = NOTHING_DECLARED
             return declared.schema()
         differences = list(declared.disagreements(stored.schema))
     except SchemaError as error:
-        raise ServerProblem(f"table {name}: the flags declare an invalid schema: {error}") from error
+        raise ServerError(f"table {name}: the flags declare an invalid schema: {error}") from error
     if differences:
-        raise ServerProblem(
+        raise ServerError(
             f"table {name} has another schema than the flags: {'; '.join(differences)}; "
             "leave these flags out, as the table stores its schema, or name the table that they are meant for"
         )
@@ -132,13 +132,13 @@ def _stored(reader: RowReader) -> Stored | None:
 
 
 def parsed_text(name: TableName, text: bytes) -> TableSchema:
-    """Returns the schema of a text that a table stores. Raises ServerProblem if the text is not valid."""
+    """Returns the schema of a text that a table stores. Raises ServerError if the text is not valid."""
     try:
         if not text.strip():
             raise SchemaError("schema", "it is empty")  # as TOML, it would be the default schema
         return parse_schema(text.decode())
     except (UnicodeDecodeError, SchemaError) as error:
-        raise ServerProblem(
+        raise ServerError(
             f"table {name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
             "another version of tidetable may have written it"
         ) from error

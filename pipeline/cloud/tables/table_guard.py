@@ -14,7 +14,7 @@ from threading import Lock
 from google.api_core.exceptions import NotFound, PermissionDenied, ResourceExhausted
 
 from pipeline.cloud.connection.bigtable_client import shared_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import TIMEOUT_S, RowReader
 from pipeline.cloud.tables.schema_store import parsed_text, read_text_and_ids, text_of
@@ -27,7 +27,7 @@ _QUOTA_S = 1.0  # the pause after a read beyond a quota
 _LOGGER = logging.getLogger(__name__)
 
 
-class AnotherTable(ServerProblem):
+class AnotherTable(ServerError):
     """A table is not the table that the job was launched with."""
 
 
@@ -76,7 +76,7 @@ class TableGuard:
 
         Raises:
             AnotherTable: the table is gone, was created again, or stores a schema that the job's rows do not fit.
-            ServerProblem: the server refuses the read, or stays unreachable.
+            ServerError: the server refuses the read, or stays unreachable.
         """
         checks = self._checks
         with checks.lock:
@@ -98,7 +98,7 @@ class TableGuard:
             self._check(checks, TIMEOUT_S)
         except AnotherTable:
             raise
-        except ServerProblem as problem:  # the caller has a reason of its own
+        except ServerError as problem:  # the caller has a reason of its own
             _LOGGER.info("%s", problem)
         finally:
             checks.lock.release()
@@ -132,7 +132,7 @@ class TableGuard:
             if self.table_id and self.table_id not in ids:
                 again = "was deleted and created again while the job ran"
                 return f"{again}; it {different}" if different else again
-        except ServerProblem as problem:
+        except ServerError as problem:
             if isinstance(problem.__cause__, NotFound):
                 return "was deleted while the job ran"
             if not isinstance(problem.__cause__, PermissionDenied):
@@ -152,7 +152,7 @@ class TableGuard:
         while True:
             try:
                 return read_text_and_ids(RowReader(client, self.name, patience_s))
-            except ServerProblem as problem:
+            except ServerError as problem:
                 # The reader retries everything else that may pass.
                 if not isinstance(problem.__cause__, ResourceExhausted) or time.monotonic() > until_s:
                     raise
@@ -162,7 +162,7 @@ class TableGuard:
         """Returns how rows of the job's schema do not fit the stored one; None if they do, after a warning."""
         try:
             stored = parsed_text(self.name, text)
-        except ServerProblem as problem:
+        except ServerError as problem:
             return f"has a schema that this release can't read: {problem}"
         found = [each for each in changes(parsed_text(self.name, self.text), stored) if not each.of_unit]
         if unfit := [change.made for change in found if not change.safe]:

@@ -1,7 +1,7 @@
 """Administers tables: their families and garbage-collection policies.
 
 Every function calls Bigtable's admin API once, on the emulator if BIGTABLE_EMULATOR_HOST is set; :func:`create` also
-writes the schema's row. A function raises :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server
+writes the schema's row. A function raises :class:`~pipeline.cloud.connection.errors.ServerError` if the server
 refuses or is out of reach. Before it calls the server, a function that sets policies raises
 :class:`~pipeline.core.schema.gc_policies.PolicyError` for a policy that is too long for Bigtable.
 """
@@ -16,7 +16,7 @@ from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
 from google.cloud.bigtable_admin_v2.types import CreateTableRequest, GcRule, Table
 
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.schema_store import write_schema
 from pipeline.core.schema.gc_policies import (
@@ -95,10 +95,10 @@ def find(name: TableName) -> dict[str, Policy] | None:
 
 
 def describe(name: TableName) -> dict[str, Policy]:
-    """Returns the policies of the table's families. Raises ServerProblem if the table does not exist."""
+    """Returns the policies of the table's families. Raises ServerError if the table does not exist."""
     families = find(name)
     if families is None:
-        raise ServerProblem(name.is_missing)
+        raise ServerError(name.is_missing)
     return families
 
 
@@ -111,8 +111,8 @@ def create(name: TableName, schema: TableSchema) -> bool:
         return False
     try:
         return write_schema(name, schema)
-    except ServerProblem as problem:
-        raise ServerProblem(
+    except ServerError as problem:
+        raise ServerError(
             f"{problem}; the table was created, but does not store its schema yet: store it with: {name.apply_command}"
         ) from problem
 
@@ -152,7 +152,7 @@ def apply(name: TableName, changes: Iterable[Difference]) -> None:
 
 
 def delete(name: TableName) -> None:
-    """Deletes the table with its rows. Raises ServerProblem if it does not exist."""
+    """Deletes the table with its rows. Raises ServerError if it does not exist."""
     with _admin(name, resource=f"table {name}") as admin:
         admin.delete_table({"name": str(name)}, timeout=CHANGE_TIMEOUT_S)
 

@@ -35,7 +35,7 @@ from google.cloud.bigtable_v2.types import FeatureFlags, MutateRowsResponse
 from google.rpc.error_details_pb2 import RetryInfo
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained, is_too_large, is_transient
+from pipeline.cloud.connection.errors import ServerError, explained, is_too_large, is_transient
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.rows.rows import ENTRY_OVERHEAD, EncodedRow, Row, encoded, entry_of, request_header, request_of
@@ -538,7 +538,7 @@ class BulkWriter:
     def open(cls, name: TableName, **limits: Any) -> Iterator["BulkWriter"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
-        Rows that were added but not finished may be lost. Raises ServerProblem without credentials.
+        Rows that were added but not finished may be lost. Raises ServerError without credentials.
 
         Args:
             name: the table.
@@ -559,7 +559,7 @@ class BulkWriter:
         Sends each request that is full, and waits while the maximum is in flight.
 
         Raises:
-            ServerProblem: rows of this call or an earlier one could not be written. The writer has dropped all rows
+            ServerError: rows of this call or an earlier one could not be written. The writer has dropped all rows
                 added since the last ``finish``.
             ValueError: a cell has a negative timestamp.
         """
@@ -589,7 +589,7 @@ class BulkWriter:
             the refused rows that no call of :meth:`refused` returned.
 
         Raises:
-            ServerProblem: see :meth:`add_all`.
+            ServerError: see :meth:`add_all`.
         """
         self._send_pending()
         while self._in_flight:
@@ -688,5 +688,5 @@ class BulkWriter:
             row = request.refused[0]
             raise self._problem(f"more than {self._limits.refused} rows were refused", row.code, row.message)
 
-    def _problem(self, what: str, code: str, message: str) -> ServerProblem:
-        return ServerProblem(f"table {self.name}: {what}: {code}: {' '.join(message.split())[:300]}")
+    def _problem(self, what: str, code: str, message: str) -> ServerError:
+        return ServerError(f"table {self.name}: {what}: {code}: {' '.join(message.split())[:300]}")

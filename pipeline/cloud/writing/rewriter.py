@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from google.api_core.exceptions import GoogleAPICallError
 
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.rows.rows import Cell, EncodedRow, Row, delete_column, delete_family, delete_row, mutations_of
@@ -31,7 +31,7 @@ class Rewriter:
     """Rewrites rows of one table, from one thread. Create it with :meth:`open`.
 
     Every method is idempotent, retries transient errors for a minute and returns once Bigtable has confirmed all rows.
-    It raises ServerProblem if Bigtable refuses a row.
+    It raises ServerError if Bigtable refuses a row.
     """
 
     def __init__(self, writer: BulkWriter) -> None:
@@ -83,7 +83,7 @@ class Rewriter:
         with self._server_errors():
             for refused in self._writer.finish():
                 message = " ".join(refused.message.split())[:300]
-                raise ServerProblem(f"table {self.name}: row {refused.key.decode(errors='replace')}: {message}")
+                raise ServerError(f"table {self.name}: row {refused.key.decode(errors='replace')}: {message}")
 
     @contextmanager
     def _server_errors(self) -> Iterator[None]:
@@ -91,7 +91,7 @@ class Rewriter:
         with explained(self.name):
             try:
                 yield
-            except ServerProblem as problem:
+            except ServerError as problem:
                 if isinstance(problem.__cause__, GoogleAPICallError):
                     raise problem.__cause__ from None
                 raise

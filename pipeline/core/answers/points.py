@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pipeline.core.completion.work_list import work_range_of
 from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.reads import BoundedReads, OnForeign, ReadRows, RowSelection, TooManyRows
+from pipeline.core.queries.reads import BoundedReads, OnForeign, ReadRows, RowSelection, TooManyRowsError
 from pipeline.core.queries.windows import windows_of
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.records import MetricSummary
@@ -160,7 +160,7 @@ class _Search:
             read = BoundedReads(self._read, max_rows)
             try:
                 found = way(read)
-            except TooManyRows:
+            except TooManyRowsError:
                 continue
             if found is not None:
                 return found
@@ -253,7 +253,7 @@ class _Search:
         return self._points(window.text, columns, read, self._tier_us[tier], nearly=True)
 
     def _check_count(self, read: BoundedReads) -> None:
-        """Raises TooManyRows if the aggregates of the shortest tier count more readings than may be read."""
+        """Raises TooManyRowsError if the aggregates of the shortest tier count more readings than may be read."""
         if not self._schema.tiers or self._schema.layout.bucketed:
             return
         tier = self._schema.tiers[0]
@@ -262,7 +262,7 @@ class _Search:
             return
         count = sum(summary.count for summary in self._summaries(tier, read, begin_us, end_us))
         if count > read.left:
-            raise TooManyRows
+            raise TooManyRowsError
 
     def _summaries(self, tier: Tier, read: ReadRows, start_us: int, end_us: int) -> Iterator[MetricSummary]:
         return (summary for _, summary in self._windows(tier, read, start_us, end_us))

@@ -83,7 +83,7 @@ def answers(
 
     Raises:
         ValueError: at once, if the table lacks the tier or a needed ``[rate]``, or for too many windows to fill.
-        TooManyRows: while reading, if a fresh answer needs more rows than the query allows, over all sensors.
+        TooManyRowsError: while reading, if a fresh answer needs more rows than the query allows, over all sensors.
     """
     tier = tier_of(schema, query.window)
     start_us, end_us, metrics = query.start_us, query.end_us, query.metrics

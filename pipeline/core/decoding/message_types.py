@@ -25,7 +25,7 @@ from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import RENAMED_REVISION, event_alone
 from pipeline.core.events.event import Event, valid_event, validate
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message, parse
-from pipeline.core.events.reasons import BadData, Reason, RefusedMessage
+from pipeline.core.events.reasons import BadData, Reason, RefusedMessageError
 from pipeline.core.notation.text import error_line, shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
@@ -327,7 +327,7 @@ class DecoderFunction:
             protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
             if others := [one for one in protos if not isinstance(one, SensorEvent)]:
                 raise TypeError(f"it yielded a {type(others[0]).__name__}, not a SensorEvent")
-        except RefusedMessage as refusal:
+        except RefusedMessageError as refusal:
             raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
         except Exception as error:
             place = _place_of(error)

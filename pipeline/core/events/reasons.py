@@ -79,5 +79,5 @@ class BadData(Exception):
         self.detail = detail
 
 
-class RefusedMessage(Exception):
+class RefusedMessageError(Exception):
     """Raised by a decoder function for a message that it cannot read. ``str()`` becomes the dead letter's detail."""

@@ -294,12 +294,12 @@ def _joined(ranges: Iterable[KeyRange]) -> Iterator[KeyRange]:
         yield last
 
 
-class TooManyRows(ValueError):
+class TooManyRowsError(ValueError):
     """An answer would have to read more rows than its caller allows."""
 
 
 class BoundedReads:
-    """A ReadRows, for any threads, that raises TooManyRows once it has read more than ``most`` rows."""
+    """A ReadRows, for any threads, that raises TooManyRowsError once it has read more than ``most`` rows."""
 
     def __init__(self, read: ReadRows, most: int) -> None:
         self.rows = 0
@@ -317,7 +317,7 @@ class BoundedReads:
             with self._lock:
                 self.rows += 1
             if self.rows > self._most:
-                raise TooManyRows(
+                raise TooManyRowsError(
                     f"the answer needs more than {self._most:,} rows: ask for a shorter range or fewer sensors, or "
                     "allow more rows"
                 )

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.connection import emulators
 from pipeline.cloud.connection.emulators import BIGTABLE, PUBSUB, check_emulator
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.local.emulators import BIGTABLE as BIGTABLE_EMULATOR
 from pipeline.local.emulators import running_emulator
 
@@ -22,7 +22,7 @@ def nothing_checked_before():
 def test_an_address_without_an_emulator(variable, address, monkeypatch):
     """The error names the variable and its value."""
     monkeypatch.setenv(variable, address)
-    with pytest.raises(ServerProblem, match=f"^{variable} is {address}, but nothing answers there: "):
+    with pytest.raises(ServerError, match=f"^{variable} is {address}, but nothing answers there: "):
         check_emulator(variable)
 
 
@@ -32,7 +32,7 @@ def test_a_silent_server(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv(BIGTABLE, address)
-        with pytest.raises(ServerProblem, match=f"{BIGTABLE} is {address}, but nothing answers there"):
+        with pytest.raises(ServerError, match=f"{BIGTABLE} is {address}, but nothing answers there"):
             check_emulator(BIGTABLE)
 
 

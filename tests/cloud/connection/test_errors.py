@@ -11,7 +11,7 @@ from grpc import StatusCode
 from pipeline.cloud.connection.errors import (
     PUBSUB_TRANSIENT,
     TRANSIENT,
-    ServerProblem,
+    ServerError,
     explained,
     is_too_large,
     is_transient,
@@ -99,6 +99,6 @@ def signing_in(file: Path | None, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     else:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    with pytest.raises(ServerProblem) as caught, explained("Pub/Sub"):
+    with pytest.raises(ServerError) as caught, explained("Pub/Sub"):
         google.auth.default()
     return str(caught.value)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
@@ -29,7 +29,7 @@ def test_the_samples_of_a_table(bigtable):
 def test_a_missing_table(bigtable):
     """The error is one line."""
     name = TableName("test-project", "test-instance", "none")
-    with pytest.raises(ServerProblem, match=f"^{name.is_missing}$"):
+    with pytest.raises(ServerError, match=f"^{name.is_missing}$"):
         sampled_keys(name)
 
 

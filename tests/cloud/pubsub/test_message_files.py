@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.core.decoding.mapping.language.model import MappingError
 from tests.core.decoding.mapping.protos import descriptor_set
@@ -114,7 +114,7 @@ def test_files_in_a_bucket(monkeypatch: pytest.MonkeyPatch):
         folder = f"gs://{BUCKET}/maps"
         (mapped,) = load_message_types([f"{folder}/report.toml"], load_descriptors([f"{folder}/report.binpb"]))
         assert (mapped.file, mapped.text, mapped.descriptors) == (f"{folder}/report.toml", TEXT, REPORT)
-        with pytest.raises(ServerProblem, match=rf"^{folder}/alarm.toml does not exist$"):
+        with pytest.raises(ServerError, match=rf"^{folder}/alarm.toml does not exist$"):
             load_message_types([f"{folder}/alarm.toml"], load_descriptors([]))
 
 

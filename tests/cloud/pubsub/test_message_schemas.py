@@ -11,7 +11,7 @@ from google.cloud.pubsub import SchemaServiceClient
 from google.pubsub_v1.types import GetSchemaRequest, ListSchemaRevisionsRequest, ListSchemaRevisionsResponse, Schema
 
 from pipeline.cloud.connection.names import is_schema_path
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.cloud.pubsub import message_schemas
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.pubsub.message_schemas import RevisionFetcher, compiled, load_schema
@@ -152,7 +152,7 @@ def test_a_server_out_of_reach_is_no_refusal(server):
 
 def test_a_schema_that_does_not_exist(server):
     """One line names it."""
-    with pytest.raises(ServerProblem, match=r"^schema projects/test-project/schemas/other does not exist$"):
+    with pytest.raises(ServerError, match=r"^schema projects/test-project/schemas/other does not exist$"):
         load_schema("projects/test-project/schemas/other")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 import grpc
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.pubsub import publisher
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.events import dead_letter as dead_letters
@@ -94,7 +94,7 @@ def test_a_failure_counts_the_confirmed_messages(inbox: Inbox) -> None:
     inbox.delete_topic()
     for message in texts(2):
         publisher.send(message)
-    with pytest.raises(ServerProblem) as raised:
+    with pytest.raises(ServerError) as raised:
         publisher.confirm()
     assert str(raised.value) == f"topic {inbox.topic} does not exist; 3 of 5 messages are confirmed"
 
@@ -108,7 +108,7 @@ def test_sending_stops_after_a_failure(inbox: Inbox) -> None:
         while time.monotonic() < deadline:
             yield Message(b"", {})
 
-    with pytest.raises(ServerProblem, match="does not exist; 0 of "):
+    with pytest.raises(ServerError, match="does not exist; 0 of "):
         publish(inbox.topic, messages())
     assert time.monotonic() < deadline
 
@@ -151,7 +151,7 @@ def test_a_batch_with_a_bad_message(inbox: Inbox) -> None:
         publisher.send_batch([Message(b"good", {})])
         assert [message.data for message in inbox.take(1)] == [b"good"]
         inbox.delete_topic()
-        with pytest.raises(ServerProblem, match=r"does not exist$") as raised:
+        with pytest.raises(ServerError, match=r"does not exist$") as raised:
             publisher.send_batch([Message(b"late", {})])
     assert not isinstance(raised.value, UnacceptableMessage)
 
@@ -173,7 +173,7 @@ def test_a_transient_failure_is_retried(server: Server) -> None:
 def test_a_refusal_is_not_retried(server: Server) -> None:
     """The error of the first attempt is raised."""
     server.on_publish = lambda context: context.abort(grpc.StatusCode.PERMISSION_DENIED, "not from you")
-    with pytest.raises(ServerProblem) as raised:
+    with pytest.raises(ServerError) as raised:
         publish(TOPIC, texts(1))
     assert str(raised.value) == (f"topic {TOPIC}: permission denied: not from you; 0 of 1 messages are confirmed")
     assert server.received == 1
@@ -186,7 +186,7 @@ def test_a_server_that_never_responds(server: Server, monkeypatch: pytest.Monkey
     server.on_publish = lambda _: end.wait(30) and None
     monkeypatch.setattr("pipeline.cloud.pubsub.publisher._PATIENCE_SECONDS", 0.5)
     messages = [message._replace(ordering_key=ordering_key) for message in texts(3)]
-    with pytest.raises(ServerProblem, match=r"no response for .*; 0 of 3 messages are confirmed$"):
+    with pytest.raises(ServerError, match=r"no response for .*; 0 of 3 messages are confirmed$"):
         publish(TOPIC, messages)
     end.set()
 

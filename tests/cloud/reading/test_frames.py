@@ -12,7 +12,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
@@ -206,9 +206,9 @@ def test_errors_while_reading_are_raised() -> None:
 
     def failing() -> Iterable[RawRecord]:
         yield EVENTS[0]
-        raise ServerProblem("away")
+        raise ServerError("away")
 
-    with pytest.raises(ServerProblem, match="away"):
+    with pytest.raises(ServerError, match="away"):
         RawRecords(failing()).to_pandas()
 
 

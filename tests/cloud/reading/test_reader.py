@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.reading.reader import NOTHING_DECLARED, ForeignRowProblem, SensorTable
+from pipeline.cloud.reading.reader import NOTHING_DECLARED, ForeignRowError, SensorTable
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.rows.rows import Cell, Row
@@ -57,7 +57,7 @@ def test_other_cells_stay_on_the_server(bigtable: str) -> None:
     [row] = schema.rows(Event("s", T, {"t": 1.5}, {"place": "lab"}))
     write(name, [row._replace(cells=[*row.cells, Cell("r-w", b"t", T, b"9"), Cell("r.w", b"t", T - 1000, b"7")])])
     with opened(name) as table:
-        assert table.latest("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
+        assert table.latest_events("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
         assert table.rows.cells_read == 2
 
 
@@ -99,7 +99,7 @@ def test_sensors_cost_keys_only(name: TableName) -> None:
 def test_an_invalid_sensor_id_is_refused(name: TableName, sensor: str) -> None:
     """The call itself refuses an id that would lead to rows of other sensors."""
     with opened(name) as table:
-        for read in (table.latest, lambda x: table.range(x, 0, 1), lambda x: table.aggregates(x, 0, 1)):
+        for read in (table.latest_events, lambda x: table.events(x, 0, 1), lambda x: table.aggregates(x, 0, 1)):
             with pytest.raises(ValueError, match="can't be a sensor's id"):
                 read(sensor)
 
@@ -122,11 +122,11 @@ def test_foreign_rows_are_left_out_and_all_others_read(name: TableName, caplog: 
     write(name, [event("odd", T), event("odd", T - HOUR), event("other", T), *foreign])
     own = [RawRecord("odd", T, {"t": 1.0}), RawRecord("odd", T - HOUR, {"t": 1.0})]
     with opened(name) as table:
-        assert table.latest("odd") == own[0]
+        assert table.latest_events("odd") == own[0]
         assert table.foreign.count > 10
-        assert list(table.range("odd", 0, LATEST_US)) == own
-        assert list(table.range(["odd", "other"], 0, LATEST_US))[1:] == [RawRecord("other", T, {"t": 1.0}), own[1]]
-        assert list(table.prefix(0, LATEST_US, sensors="o")) == [*own, RawRecord("other", T, {"t": 1.0})]
+        assert list(table.events("odd", 0, LATEST_US)) == own
+        assert list(table.events(["odd", "other"], 0, LATEST_US))[1:] == [RawRecord("other", T, {"t": 1.0}), own[1]]
+        assert list(table.scan(0, LATEST_US, prefix="o")) == [*own, RawRecord("other", T, {"t": 1.0})]
         assert list(table.sensors()) == ["odd", "other"]
         assert table.foreign.count == len(foreign)
         assert {row.key for row in foreign} == table.foreign.messages.keys()
@@ -151,12 +151,12 @@ def test_a_strict_reader_leaves_nothing_out(name: TableName) -> None:
     write(name, [event("odd", T), foreign_raw_rows("odd")[0], *foreign_windows("odd")[:1]])
     with SensorTable.open(name.project, name.instance, name.table, strict=True) as table:
         for read in (
-            lambda: table.latest("odd"),
-            lambda: list(table.range(["odd", "even"], 0, LATEST_US)),
+            lambda: table.latest_events("odd"),
+            lambda: list(table.events(["odd", "even"], 0, LATEST_US)),
             lambda: list(table.aggregates("odd", 0, LATEST_US, tier=HOURLY)),
         ):
             for _ in range(2):
-                with pytest.raises(ForeignRowProblem, match="is not one of this schema"):
+                with pytest.raises(ForeignRowError, match="is not one of this schema"):
                     read()
 
 
@@ -178,12 +178,12 @@ def test_a_table_without_a_with_block(name: TableName) -> None:
     """A table can be used and closed without a block, like a file; closing twice does no harm."""
     write(name, [event("s", T)])
     table = SensorTable.open(name.project, name.instance, name.table)
-    assert table.latest("s") is not None
-    assert times(table.range(["s", "other"], T, T + 1)) == [0]
+    assert table.latest_events("s") is not None
+    assert times(table.events(["s", "other"], T, T + 1)) == [0]
     table.close()
     table.close()
     with pytest.raises(ValueError, match="closed"):
-        table.latest("s")
+        table.latest_events("s")
 
 
 def test_all_kinds_of_times(name: TableName) -> None:
@@ -192,9 +192,9 @@ def test_all_kinds_of_times(name: TableName) -> None:
     write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1)])
     start = datetime(2026, 2, 17, 11, tzinfo=timezone(timedelta(hours=1)))
     with opened(name) as table:
-        assert times(table.range("s", start, "2026-02-17T11:00Z")) == [HOUR - 1, 0]
-        assert times(table.prefix("2026-02-17T10", T + HOUR, sensors="s")) == [HOUR - 1, 0]
+        assert times(table.events("s", start, "2026-02-17T11:00Z")) == [HOUR - 1, 0]
+        assert times(table.scan("2026-02-17T10", T + HOUR, prefix="s")) == [HOUR - 1, 0]
         windows = list(table.aggregates("s", start, "2026-02-17T11", tier="1h"))
         assert [window.start_us for window in windows] == [T]
         with pytest.raises(ValueError, match="has no time zone"):
-            table.range("s", start.replace(tzinfo=None), T + HOUR)
+            table.events("s", start.replace(tzinfo=None), T + HOUR)

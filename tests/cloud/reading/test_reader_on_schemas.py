@@ -98,16 +98,16 @@ def test_every_query(table):
     """Latest, a range, one metric, a limit: the same records whatever the schema."""
     for sensor in SENSORS:
         expected = newest_first(sensor)
-        assert table.latest(sensor, metadata=NORTH) == expected[0]
+        assert table.latest_events(sensor, metadata=NORTH) == expected[0]
         start, end = T + 50 * MINUTE, T + 70 * MINUTE
         inside = [each for each in expected if start <= each.event_time_us < end]
-        assert list(table.range(sensor, start, end, metadata=NORTH)) == inside
-        assert list(table.range(sensor, start, end, limit=3, metadata=NORTH)) == inside[:3]
-        wind = table.range(sensor, T, T + 3 * HOUR, metrics=["wind"], metadata=NORTH)
+        assert list(table.events(sensor, start, end, metadata=NORTH)) == inside
+        assert list(table.events(sensor, start, end, limit=3, metadata=NORTH)) == inside[:3]
+        wind = table.events(sensor, T, T + 3 * HOUR, metrics=["wind"], metadata=NORTH)
         assert [each.readings for each in wind] == [{"wind": float(i)} for i in reversed(range(15))]
-        two = table.range(sensor, T, T + 1, metrics=["wind", "humidity"], metadata=NORTH)
+        two = table.events(sensor, T, T + 1, metrics=["wind", "humidity"], metadata=NORTH)
         assert [each.readings for each in two] == [{"humidity": float(SENSORS.index(sensor)), "wind": 0.0}]
-        assert table.latest(sensor, metrics=["wind"], metadata=NORTH).readings == {"wind": 14.0}
+        assert table.latest_events(sensor, metrics=["wind"], metadata=NORTH).readings == {"wind": 14.0}
 
 
 # Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
@@ -136,10 +136,10 @@ READ = {
 def test_no_more_than_is_needed(written, name):
     """The server returns only the rows and cells of the result, in every layout."""
     queries = [
-        lambda table: [table.latest("a", metadata=NORTH)],
-        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, metadata=NORTH),
-        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, metrics=["temperature"], metadata=NORTH),
-        lambda table: table.range("a", T + HOUR, T + 2 * HOUR, limit=1, metadata=NORTH),
+        lambda table: [table.latest_events("a", metadata=NORTH)],
+        lambda table: table.events("a", T + HOUR, T + 2 * HOUR, metadata=NORTH),
+        lambda table: table.events("a", T + HOUR, T + 2 * HOUR, metrics=["temperature"], metadata=NORTH),
+        lambda table: table.events("a", T + HOUR, T + 2 * HOUR, limit=1, metadata=NORTH),
     ]
     where = written(name)
     found = []
@@ -154,5 +154,5 @@ def test_a_part_of_a_bucket(written):
     """Of a bucket of serialized events, the server returns those of the range, by their columns."""
     where = written("bucket_serialized")
     with SensorTable.open(where.project, where.instance, where.table) as table:
-        assert len(list(table.range("a", T + HOUR, T + HOUR + 10 * MINUTE))) == 10
+        assert len(list(table.events("a", T + HOUR, T + HOUR + 10 * MINUTE))) == 10
         assert (table.rows.rows_read, table.rows.cells_read) == (1, 10)

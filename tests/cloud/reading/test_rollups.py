@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.events.event import Event
-from pipeline.core.queries.reads import TooManyRows
+from pipeline.core.queries.reads import TooManyRowsError
 from pipeline.core.rows.rollup_rows import FAMILY, rollup_key
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
@@ -234,7 +234,7 @@ def test_what_has_no_answer(table, ask, problem):
 
 def test_a_bounded_answer(table):
     """A list of groups reads no more rows than allowed."""
-    with pytest.raises(TooManyRows):
+    with pytest.raises(TooManyRowsError):
         table.groups("site", T, max_rows=3)
 
 

@@ -8,7 +8,7 @@ import pytest
 from google.cloud.bigtable import Client
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning import row_reader
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -200,7 +200,7 @@ def test_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))  # and never listens
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", f"127.0.0.1:{nobody.getsockname()[1]}")
-        with RowReader.open(FAKE, patience_s=1.0) as reader, pytest.raises(ServerProblem) as caught:
+        with RowReader.open(FAKE, patience_s=1.0) as reader, pytest.raises(ServerError) as caught:
             next(reader.read(EVERYTHING))
     assert str(caught.value).startswith(f"table {FAKE}: the server cannot be reached: failed to connect")
     assert "\n" not in str(caught.value)

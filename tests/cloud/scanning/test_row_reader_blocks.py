@@ -7,7 +7,7 @@ from google.api_core.exceptions import ServiceUnavailable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.connection.problems import ServerProblem
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.cloud.scanning import row_reader
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Row, one_by_one, split
@@ -159,7 +159,7 @@ def test_rows_out_of_order_are_refused(keys):
     sent = response(*(each for row in rows for each in terse_chunks(row)))
     ranges = (KeyRange(b"a", b"c"), KeyRange(b"e", b"z"), KeyRange(b"zz", b""))
     reader = reader_of([sent])
-    with pytest.raises(ServerProblem):
+    with pytest.raises(ServerError):
         list(reader.read_selection(RowSelection(ranges, CellSelection(("f",)))).parts)
 
 

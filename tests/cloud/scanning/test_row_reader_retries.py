@@ -8,7 +8,7 @@ from concurrent import futures
 import grpc
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.scanning import row_reader
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.rows.rows import Cell, KeyRange, Row
@@ -176,7 +176,7 @@ def test_a_permanent_error_is_raised_at_once(
     server.scripts = [correct, breaking(1, code, "no\nentry")]
     rows = faked.read(EVERYTHING)
     assert list(itertools.islice(rows, 3)) == server.rows[:3]
-    with pytest.raises(ServerProblem, match=f"^table {FAKE}: {message}$"):
+    with pytest.raises(ServerError, match=f"^table {FAKE}: {message}$"):
         next(rows)
     assert faked.requests == 2
 
@@ -185,7 +185,7 @@ def test_rows_of_a_request_that_failed_are_counted(server: Server, faked: RowRea
     """The counters include rows that the server sent and the caller never got."""
     server.rows = numbered(8)
     server.scripts = [breaking(3, grpc.StatusCode.PERMISSION_DENIED)]
-    with pytest.raises(ServerProblem):
+    with pytest.raises(ServerError):
         next(faked.read(EVERYTHING))
     assert (faked.requests, faked.rows_read, faked.cells_read) == (1, 3, 6)
 
@@ -205,7 +205,7 @@ def test_a_read_that_runs_out_of_time_names_the_last_cause(
     monkeypatch.setattr(row_reader, "TIMEOUT_S", 1.0)
     server.rows = numbered(8)
     server.scripts = [*scripts]
-    with pytest.raises(ServerProblem, match=f"^table {FAKE}: the server cannot be reached: {cause}$"):
+    with pytest.raises(ServerError, match=f"^table {FAKE}: the server cannot be reached: {cause}$"):
         next(faked.read(EVERYTHING))
     assert faked.requests == len(scripts)
 
@@ -273,6 +273,6 @@ def test_rows_are_assembled_over_responses(server: Server, faked: RowReader) -> 
 def test_rows_out_of_order_are_refused(server: Server, faked: RowReader, keys: list[bytes], reverse: bool) -> None:
     """Keys in the wrong direction, repeated or outside the range would lose rows."""
     server.scripts = [sending(*(response(*chunks_of(Row(key, [Cell("f", b"q", 0, b"")]))) for key in keys))]
-    with pytest.raises(ServerProblem, match="out of order"):
+    with pytest.raises(ServerError, match="out of order"):
         list(faked.read(KeyRange(b"a", b"z"), reverse=reverse))
     assert faked.requests == 1

@@ -5,7 +5,7 @@ from google.api_core.exceptions import FailedPrecondition
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import CheckAndMutateRowResponse
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import alert_store
@@ -68,7 +68,7 @@ def test_others_store_rules_at_the_same_time(name: TableName, monkeypatch: pytes
     assert _stored(name).number > max(seen)
     changed = CheckAndMutateRowResponse(predicate_matched=False)
     monkeypatch.setattr(BigtableClient, "check_and_mutate_row", lambda *_, **__: changed)
-    with pytest.raises(ServerProblem, match="by others at the same time"):
+    with pytest.raises(ServerError, match="by others at the same time"):
         write_rules_text(name, _toml(4))
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.retention_notes import (
     KnownRetention,
@@ -189,7 +189,7 @@ def test_an_invalid_note(name, key, column, value):
     """The error names the row."""
     with Rewriter.open(name) as rewriter:
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
-    with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
+    with pytest.raises(ServerError, match=f"row {key.decode()} contains .* instead of a number; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))
 
 
@@ -214,7 +214,7 @@ def test_a_reader_without_permission(monkeypatch):
     """Nothing is certain of a table whose policies can't be read; its rows can still be."""
 
     def refuse(_):
-        raise ServerProblem("permission denied")
+        raise ServerError("permission denied")
 
     monkeypatch.setattr(tables, "describe", refuse)
     assert not KnownRetention(None, PLAIN)().known

@@ -7,7 +7,7 @@ from google.cloud.bigtable_admin_v2.types import CreateTableRequest, GcRule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import read_schema, write_schema
@@ -96,7 +96,7 @@ def test_an_unresponsive_server_is_tried_once(monkeypatch: pytest.MonkeyPatch) -
     """A read fails after its timeout, without a retry."""
     monkeypatch.setattr(tables, "check_emulator", lambda _: None)  # as if it had answered before
     monkeypatch.setattr(tables, "READ_TIMEOUT_S", 0.5)
-    with pytest.raises(ServerProblem, match="the server cannot be reached"):
+    with pytest.raises(ServerError, match="the server cannot be reached"):
         tables.find(TableName("test-project", "test-instance", "t"))
 
 

@@ -14,7 +14,7 @@ from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
@@ -259,7 +259,7 @@ def test_a_server_that_accepts_nothing(name, proxy, code):
     proxy.mutations = failing(StatusCode[code])
     with BulkWriter.open(name, mutations=10) as writer:
         with pytest.raises(
-            ServerProblem, match=f"^table {name}: 9 rows could not be written: {code}: failed on purpose$"
+            ServerError, match=f"^table {name}: 9 rows could not be written: {code}: failed on purpose$"
         ):
             write(writer, [row(b"%d" % i) for i in range(9)])
         proxy.mutations = None
@@ -273,7 +273,7 @@ def test_permission_denied_for_entries(name, proxy):
     proxy.mutations = refusing(StatusCode.PERMISSION_DENIED, share=0.1)
     with (
         BulkWriter.open(name) as writer,
-        pytest.raises(ServerProblem, match=r": 50 rows could not be written: PERMISSION_DENIED: refused on purpose$"),
+        pytest.raises(ServerError, match=r": 50 rows could not be written: PERMISSION_DENIED: refused on purpose$"),
     ):
         write(writer, ROWS)
 
@@ -283,7 +283,7 @@ def test_no_table(name, proxy):
     nowhere = TableName(name.project, name.instance, "nowhere")
     with (
         BulkWriter.open(nowhere, mutations=50) as writer,
-        pytest.raises(ServerProblem, match=rf"^table {nowhere}: \d+ rows could not be written: NOT_FOUND: ") as caught,
+        pytest.raises(ServerError, match=rf"^table {nowhere}: \d+ rows could not be written: NOT_FOUND: ") as caught,
     ):
         write(writer, ROWS)
     assert "\n" not in str(caught.value)
@@ -298,7 +298,7 @@ def test_the_deadline(name, proxy):
     """The error counts the rows that are left and names the first cause. The writer can go on."""
     proxy.mutations = refusing_rows(StatusCode.UNAVAILABLE, one_in=5)
     with BulkWriter.open(name, deadline_s=2.0) as writer:
-        with pytest.raises(ServerProblem) as caught:
+        with pytest.raises(ServerError) as caught:
             write(writer, ROWS)
         stuck = 500 - len(rows_of(name))
         assert str(caught.value) == f"table {name}: {stuck} rows could not be written: UNAVAILABLE: refused on purpose"
@@ -311,7 +311,7 @@ def test_too_many_refusals(name, proxy):
     """Beyond the limit, the rows are not to blame: the writer raises."""
     with (
         BulkWriter.open(name, refused=99, mutations=10) as writer,
-        pytest.raises(ServerProblem, match=r': more than 99 rows were refused: INTERNAL: unknown family "nowhere"$'),
+        pytest.raises(ServerError, match=r': more than 99 rows were refused: INTERNAL: unknown family "nowhere"$'),
     ):
         write(writer, [row(b"%d" % i, family="nowhere") for i in range(150)])
 
@@ -421,7 +421,7 @@ def test_a_row_too_large_for_grpc():
 
 
 def test_a_bug_is_raised(name, proxy):
-    """As it is, not as a ServerProblem."""
+    """As it is, not as a ServerError."""
     with BulkWriter.open(name) as writer:
         writer._send = lambda *_: 1 / 0
         writer.add_all(ROWS)

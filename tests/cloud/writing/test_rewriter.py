@@ -1,7 +1,7 @@
 import pytest
 from grpc import StatusCode
 
-from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing import rewriter
@@ -64,11 +64,11 @@ def test_rows_larger_than_a_request(name, bigtable, monkeypatch):
 
 def test_a_refusal(name):
     """The error is one line with the server's message."""
-    with pytest.raises(ServerProblem, match=f"^table {name}: .*unknown family") as caught:
+    with pytest.raises(ServerError, match=f"^table {name}: .*unknown family") as caught:
         write(name, {b"a": [cell("one", b"q")], b"b": [cell("three", b"q")]})
     assert "\n" not in str(caught.value)
     nowhere = TableName(name.project, name.instance, "nowhere")
-    with pytest.raises(ServerProblem, match=f"^{nowhere.is_missing}$"):
+    with pytest.raises(ServerError, match=f"^{nowhere.is_missing}$"):
         write(nowhere, {b"a": [cell("one", b"q")]})
 
 
@@ -91,5 +91,5 @@ def test_an_unreachable_server(name, monkeypatch):
     """The error comes when the time is up."""
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", "localhost:1")
     monkeypatch.setattr(rewriter, "_TIMEOUT_S", 1.0)
-    with pytest.raises(ServerProblem, match=f"^table {name}: the server cannot be reached"):
+    with pytest.raises(ServerError, match=f"^table {name}: the server cannot be reached"):
         write(name, {b"a": [cell("one", b"q")]})

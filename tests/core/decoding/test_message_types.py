@@ -225,9 +225,8 @@ def test_a_function_that_fails(function, problem):
 
 def test_the_exception_of_decoders_needs_no_beam():
     """A decoder's module can be imported, and its function tested, where there is no Beam."""
-    script = (
-        "import sys; from pipeline import RefusedMessage; print([*map(sys.modules.get, ['apache_beam', 'google'])])"
-    )
+    imported = "print([*map(sys.modules.get, ['apache_beam', 'google'])])"
+    script = f"import sys; from pipeline import RefusedMessageError; {imported}"
     ran = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "[None, None]\n"
 
