@@ -15,8 +15,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import FAMILY, alert_row
-from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import AlertCondition, Rule
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema

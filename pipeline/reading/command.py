@@ -14,7 +14,7 @@ from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options, limit_option, prefix_option
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
-from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.alerts.alert_rows import FIELDS, firing_now, history
 from pipeline.core.answers.enough_data import ANY_DATA, LeastData
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.points import FROM_READINGS, Points

@@ -1,7 +1,7 @@
 """The API's answers about alerts: what fires, what fired, and the rules that there are."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from pipeline.cloud.reading.alert_reader import AlertReader
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.alerts.alert_rows import FIELDS, firing_now, history
 from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.events.event import checked_sensor_id
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 router = APIRouter(
     prefix=api.router.prefix, dependencies=api.router.dependencies, responses=api.router.responses, tags=["alerts"]
 )
+
+_RULE_FIELDS = ("rule", "condition", "severity", "metric", "of", "tier", "kind", "low", "high", "per_s", "unit")
 
 RuleName = Annotated[Text, Query(alias="rule", description="Only alerts of this rule.")]
 OfSensor = Annotated[
@@ -75,7 +77,7 @@ async def alerts(
             "alerts",
             (each | api.age(now_us, parse_time(each["event_time"])) for each in page),
             page,
-            lambda: _alerts_arrow(page),
+            lambda: _arrow(page, FIELDS),
         )
         return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone)
 
@@ -95,7 +97,7 @@ async def rules(asked: Asked, sensor_id: Watching = "") -> Response:
         watching = [rule for rule in reader.rules.rules if not sensor_id or rule.matches(sensor_id)]
         rows = [_rule_row(rule, reader.units.get(rule.name)) for rule in watching]
         records = (row | {"metadata": dict(rule.metadata)} for rule, row in zip(watching, rows, strict=True))
-        return asked.page(table, Forms("rules", records, rows, lambda: _rules_arrow(rows)))
+        return asked.page(table, Forms("rules", records, rows, lambda: _arrow(rows, _RULE_FIELDS)))
 
     return await asked.answer(read)
 
@@ -117,21 +119,12 @@ def _rule_row(rule: Rule, unit: str | None) -> dict[str, Any]:
     }
 
 
-def _alerts_arrow(found: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
+def _arrow(rows: Iterable[Mapping[str, Any]], fields: Sequence[str]) -> "pyarrow.Table":
     import pyarrow as arrow
 
-    types = {"event_time": arrow.timestamp("us", tz="UTC"), "since": arrow.timestamp("us", tz="UTC")}
-    types |= {"value": arrow.float64()}
-    schema = arrow.schema([(field, types.get(field, arrow.string())) for field in FIELDS])
     times = ("event_time", "since")
-    rows = [{field: parse_time(value) if field in times else value for field, value in each.items()} for each in found]
-    return arrow.Table.from_pylist(rows, schema)
-
-
-def _rules_arrow(rows: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
-    import pyarrow as arrow
-
-    names = ("rule", "condition", "severity", "metric", "of", "tier", "kind", "low", "high", "per_s", "unit")
-    types = dict.fromkeys(("low", "high", "per_s"), arrow.float64())
-    schema = arrow.schema([(name, types.get(name, arrow.string())) for name in names])
-    return arrow.Table.from_pylist(list(rows), schema)
+    types = dict.fromkeys(times, arrow.timestamp("us", tz="UTC"))
+    types |= dict.fromkeys(("value", "low", "high", "per_s"), arrow.float64())
+    schema = arrow.schema([(field, types.get(field, arrow.string())) for field in fields])
+    parsed = [{field: parse_time(row[field]) if field in times else row[field] for field in fields} for row in rows]
+    return arrow.Table.from_pylist(parsed, schema)

@@ -181,7 +181,7 @@ class _AlertFn(StatefulFn, AlertTableFn):
         if drains:
             wake.clear()  # a drain would wait for it
         state = _state_of(tracks, due, wake)
-        found = self._alerts.pass_watermark(group, at.micros, state, now_us, drains=drains)
+        found = self._alerts.settle(group, state, now_us, at.micros, ends=drains)
         return self._outputs(group, found)
 
     @on_timer(_WAKE_SPEC)
@@ -196,7 +196,7 @@ class _AlertFn(StatefulFn, AlertTableFn):
         """Decides about readings that were held, and tells what had to wait."""
         now_us = self._now_us()
         stops = at.micros > now_us + _CLOCKS_DIFFER_US
-        found = self._alerts.wake(group, _state_of(tracks, due, wake), now_us, stops=stops)
+        found = self._alerts.settle(group, _state_of(tracks, due, wake), now_us, ends=stops)
         return self._outputs(group, found)
 
     def _outputs(self, group: int, found: Found) -> Iterator[Any]:

@@ -17,10 +17,9 @@ from apache_beam.pvalue import TaggedOutput
 
 from pipeline.core.alerts.alert_messages import Alert
 from pipeline.core.alerts.alert_rows import FAMILY, alert_range, parse_alert_row
-from pipeline.core.alerts.conditions import FIRES, AlertCondition
 from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.rule_set import RuleSet
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import FIRES, AlertCondition, Rule
 from pipeline.core.panes import grouped_readings
 from pipeline.core.panes.firing import END_US, MAX_COMMIT_BYTES, CommitLimits
 from pipeline.core.panes.group_state import GroupWindows

@@ -133,7 +133,7 @@ class WatchedGroup:
         until_us = self.now_us + duration_us
         while self.wake_us is not None and self.wake_us <= until_us:
             self.now_us, self.wake_us = max(self.now_us, self.wake_us), None
-            self._run(lambda state: self._alerts.wake(0, state, self.now_us))
+            self._run(lambda state: self._alerts.settle(0, state, self.now_us))
         self.now_us = until_us
 
     def pass_watermark(self, watermark_us: int) -> None:
@@ -149,7 +149,7 @@ class WatchedGroup:
             self._pass(at_us, drains=True)
 
     def _pass(self, at_us: int, *, drains: bool) -> None:
-        self._run(lambda state: self._alerts.pass_watermark(0, at_us, state, self.now_us, drains=drains))
+        self._run(lambda state: self._alerts.settle(0, state, self.now_us, at_us, ends=drains))
 
     def happen(self, what: str) -> None:
         """Time passes, or a new job begins, perhaps because the one before was killed."""

@@ -13,10 +13,9 @@ from pipeline.cloud.connection.errors import ServerError
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
-from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.group_alerts import WindowValue
 from pipeline.core.alerts.machine import FIRING, Transition, Value
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import AlertCondition, Rule
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.key_template import KeyTemplate

@@ -10,16 +10,16 @@ Each cell has the revision of its rule; the one that ends an alert because its r
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, RESOLVED, Kind, Track, Transition
 from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import parse_json
 from pipeline.core.notation.text import json_number
-from pipeline.core.notation.times import to_datetime
+from pipeline.core.notation.times import format_time, to_datetime
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, encoded, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 
@@ -29,6 +29,10 @@ HISTORY = CellSelection((FAMILY,))
 LATELY = CellSelection((FAMILY,), versions=1)
 """The cells that tell what fires now, however long the history is."""
 
+FIELDS = ("rule", "sensor_id", "kind", "event_time", "since", "value", "unit", "severity")
+"""The fields of an alert in answers."""
+
+_NONE: Mapping[str, str] = {}
 _PREFIX = b"alert#"
 _BEYOND = re.compile(r"\d{3}")
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
@@ -142,3 +146,46 @@ def _parse_cell(cell: Cell) -> tuple[Transition, str, str]:
         return transition, str(content["severity"]), str(content["revision"])
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"its column {column} contains no transition") from error
+
+
+def firing_now(
+    records: Iterable[AlertRecord], prefix: str = "", units: Mapping[str, str] = _NONE
+) -> Iterator[dict[str, Any]]:
+    """Yields the alerts that fire, of sensors whose ids begin so.
+
+    Args:
+        records: the alerts.
+        prefix: the beginning of the sensors' ids.
+        units: the units of values, by the rule's name.
+    """
+    for record in records:
+        if record.is_firing and record.sensor_id.startswith(prefix):
+            yield _answer(record, record.transitions[-1], units)
+
+
+def history(
+    records: Iterable[AlertRecord], start_us: int, end_us: int, prefix: str = "", units: Mapping[str, str] = _NONE
+) -> list[dict[str, Any]]:
+    """Returns the transitions to firing and resolved within a span of event time, oldest first."""
+    found = [
+        (each.time_us, each.kind == FIRING, record, each)
+        for record in records
+        if record.sensor_id.startswith(prefix)
+        for each in record.alerts
+        if start_us <= each.time_us < end_us
+    ]
+    return [_answer(record, each, units) for *_, record, each in sorted(found, key=lambda one: one[:2])]
+
+
+def _answer(record: AlertRecord, transition: Transition, units: Mapping[str, str]) -> dict[str, Any]:
+    time_us, kind, value, since_us, _ = transition
+    return {
+        "rule": record.rule,
+        "sensor_id": record.sensor_id,
+        "kind": kind,
+        "event_time": format_time(time_us),
+        "since": format_time(since_us),
+        "value": None if value is None else json_number(value),
+        "unit": units.get(record.rule),
+        "severity": record.severity,
+    }

@@ -206,23 +206,27 @@ class GroupAlerts:
             )
         return decision.end(state)
 
-    def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int, *, drains: bool) -> Found:
-        """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
-        tracks = GroupTracks(state.read())
-        tracks.due_us = NEVER_DUE_US
-        decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
-        decision.settle(NEVER_US if drains else watermark_us)
-        if drains:  # it would wait for timers
-            tracks.due_us = tracks.wake_us = NEVER_DUE_US
-        return decision.end(state)
+    def settle(
+        self, group: int, state: AlertState, now_us: int, watermark_us: int | None = None, *, ends: bool = False
+    ) -> Found:
+        """Decides about held readings, tells what had to wait, and fires what is due by the watermark.
 
-    def wake(self, group: int, state: AlertState, now_us: int, *, stops: bool = False) -> Found:
-        """Decides about readings that were held, and tells what had to wait. A stop sets the clock forward."""
+        Args:
+            group: the group.
+            state: the group's state.
+            now_us: the current time.
+            watermark_us: the watermark, for its timer; None for the timer of the clock.
+            ends: whether the job drains or stops. Then no condition is taken to have held, and no timer follows.
+        """
         tracks = GroupTracks(state.read())
+        by_watermark = watermark_us is not None
+        if by_watermark:
+            tracks.due_us = NEVER_DUE_US
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
-        decision.settle()
-        if stops:  # nothing fires later
+        decision.settle(NEVER_US if watermark_us is None or ends else watermark_us)
+        if ends:  # a drain would wait for timers
             tracks.wake_us = NEVER_DUE_US
+            tracks.due_us = NEVER_DUE_US if by_watermark else tracks.due_us
         return decision.end(state)
 
     def _begin(self, group: int, tracks: GroupTracks, rules: RuleSet, now_us: int) -> "_Decision":

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pipeline.core.alerts.conditions import BETWEEN, CLEARS, FIRES
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import BETWEEN, CLEARS, FIRES, Rule
 
 PENDING: "Kind" = "pending"
 CALM: "Kind" = "calm"

@@ -12,7 +12,6 @@ from fnmatch import translate
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from pipeline.core.alerts.conditions import KEYS, AlertCondition, condition_of, written
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_duration, parse_duration
@@ -26,9 +25,22 @@ MAX_RULES = 100
 MAX_BYTES = 2_000_000  # of the text that a table stores: some 100,000 ids
 RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
+FIRES, BETWEEN, CLEARS = 1, 0, -1
+"""Classes of values. Between the two limits of a condition with hysteresis, an alert stays as it is."""
+
+_CLEARS_BY = {
+    "above": "clears_below",
+    "below": "clears_above",
+    "outside": "clears_inside",
+    "inside": "clears_outside",
+}
+_OPPOSITES = {"above": "below", "below": "above", "outside": "inside", "inside": "outside"}
+KINDS = tuple(_CLEARS_BY)
+_CONDITION_KEYS = (*KINDS, *_CLEARS_BY.values())
+
 _SELECTS = ("name", "sensors", "sensors_file", "metadata", "severity", "quiet")
 _OF_WINDOWS = ("of", "tier", "min_count", "min_coverage")
-_OF_METRIC = ("metric", *_OF_WINDOWS, "rate_of_change", "for", *KEYS, "unchanged_for", "tolerance")
+_OF_METRIC = ("metric", *_OF_WINDOWS, "rate_of_change", "for", *_CONDITION_KEYS, "unchanged_for", "tolerance")
 _RULE_KEYS = (*_SELECTS, *_OF_METRIC, "silent_for")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _SEVERITY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
@@ -72,6 +84,67 @@ class QuietTime(NamedTuple):
             return None
         left = (self.end - minute - 1) % 1440 + 1
         return now_us - now_us % 60_000_000 + left * 60_000_000  # where clocks change meanwhile, it is found again
+
+
+@dataclass(frozen=True)
+class AlertCondition:
+    """A condition on a value.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        low: the lower limit; for ``above`` and ``below`` the only one.
+        high: the upper limit; the same as the lower one if there is one only.
+        clears: the limits at which the alert clears, in the same form; None for the first ones.
+    """
+
+    kind: str
+    low: float
+    high: float
+    clears: tuple[float, float] | None = None
+
+    def classify(self, value: float) -> int:
+        """Returns the class of a value: :data:`FIRES`, :data:`BETWEEN` or :data:`CLEARS`."""
+        return FIRES if self.fires(value) else CLEARS if self.cleared(value) else BETWEEN
+
+    @cached_property
+    def fires(self) -> Callable[[float], bool]:
+        """Whether a value fires."""
+        return _test(self.kind, self.low, self.high)
+
+    @cached_property
+    def cleared(self) -> Callable[[float], bool]:
+        """Whether a value clears."""
+        if self.clears is None:
+            fires = self.fires
+            return lambda value: not fires(value)
+        return _test(_OPPOSITES[self.kind], *self.clears)
+
+    @property
+    def calm(self) -> tuple[float, float]:
+        """A range in which no value fires, both ends included. An empty range, if that is not one range."""
+        match self.kind:
+            case "above":
+                return -math.inf, self.low
+            case "below":
+                return self.low, math.inf
+            case "outside":
+                return self.low, self.high
+        return math.inf, -math.inf
+
+    def __str__(self) -> str:
+        limits = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
+        return f"{self.kind} {limits}"
+
+
+def _test(kind: str, low: float, high: float) -> Callable[[float], bool]:
+    match kind:
+        case "above":
+            return lambda value: value > low
+        case "below":
+            return lambda value: value < low
+        case "outside":
+            return lambda value: not low <= value <= high
+    return lambda value: low <= value <= high
 
 
 @dataclass(frozen=True)
@@ -270,7 +343,7 @@ def _rule(table: Mapping[str, Any], schema: TableSchema) -> Rule:
         _check_alone(table, "rate_of_change, which compares readings", _OF_WINDOWS)
         per = table["rate_of_change"]
         if not isinstance(per, str) or per not in _RATES_US:
-            raise ValueError(f'rate_of_change takes "minute" or "hour", not {written(per)}')
+            raise ValueError(f'rate_of_change takes "minute" or "hour", not {_written(per)}')
         whom["per_us"] = _RATES_US[per]
     of, tier = _windows_of(table, whom["metric"], schema)
     if of is None:
@@ -311,7 +384,7 @@ def _quiet_of(table: Mapping[str, Any], severity: str) -> tuple[QuietTime, ...]:
     for text in times if isinstance(times, list) else [times]:
         match = _QUIET.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise ValueError(f'quiet takes times like ["22:00-06:00@Europe/Berlin"], not {written(text)}')
+            raise ValueError(f'quiet takes times like ["22:00-06:00@Europe/Berlin"], not {_written(text)}')
         hour, minute, until_hour, until_minute = map(int, match.groups()[:4])
         zone = checked_zone(match[5] or UTC_ZONE)
         found.append(QuietTime(hour * 60 + minute, until_hour * 60 + until_minute, zone))
@@ -322,7 +395,7 @@ def _number(table: Mapping[str, Any], key: str, *, whole: bool = False) -> float
     """Returns a number that is not negative; 0 without the key."""
     value, types = table.get(key, 0), (int,) if whole else (int, float)
     if type(value) not in types or not 0 <= value < math.inf:
-        raise ValueError(f"{key} takes a {'whole ' if whole else ''}number from 0, not {written(value)}")
+        raise ValueError(f"{key} takes a {'whole ' if whole else ''}number from 0, not {_written(value)}")
     return float(value)
 
 
@@ -364,14 +437,14 @@ def _text(
     if value is None:
         raise ValueError(f'needs {key}, like "{example}"')
     if not isinstance(value, str) or not form.fullmatch(value):
-        raise ValueError(f'{key} takes a text like "{example}", not {written(value)}')
+        raise ValueError(f'{key} takes a text like "{example}", not {_written(value)}')
     return value
 
 
 def _duration(table: Mapping[str, Any], key: str, least: timedelta = timedelta(0)) -> int:
     value = table.get(key, "0")
     if not isinstance(value, str):
-        raise ValueError(f'{key} takes a duration, like "10m", not {written(value)}')
+        raise ValueError(f'{key} takes a duration, like "10m", not {_written(value)}')
     try:
         duration = parse_duration(value)
     except ValueError as error:
@@ -379,3 +452,50 @@ def _duration(table: Mapping[str, Any], key: str, least: timedelta = timedelta(0
     if not least <= duration <= _LONGEST:
         raise ValueError(f"{key} takes {format_duration(least)} to {format_duration(_LONGEST)}, not {value}")
     return duration // _MICROSECOND
+
+
+def condition_of(rule: Mapping[str, Any]) -> AlertCondition:
+    """Returns the condition that the keys of a rule define. Raises ValueError with a line that names the key."""
+    kinds = [kind for kind in KINDS if kind in rule]
+    if len(kinds) != 1:
+        found = " and ".join(kinds) if kinds else "none"
+        raise ValueError(f"needs one of {', '.join(KINDS)}, and has {found}")
+    kind = kinds[0]
+    clears_by = _CLEARS_BY[kind]
+    if wrong := [key for key in _CLEARS_BY.values() if key in rule and key != clears_by]:
+        raise ValueError(f"{wrong[0]} does not go with {kind}; {kind} clears by {clears_by}")
+    pair = kind in ("outside", "inside")
+    low, high = _limits(kind, rule[kind], pair)
+    if clears_by not in rule:
+        return AlertCondition(kind, low, high)
+    clear_low, clear_high = clears = _limits(clears_by, rule[clears_by], pair)
+    possible = {
+        "above": clear_low <= low,
+        "below": clear_low >= low,
+        "outside": low <= clear_low and clear_high <= high,
+        "inside": clear_low <= low and high <= clear_high,
+    }[kind]
+    if not possible:
+        side = {"above": "at or below", "below": "at or above", "outside": "within", "inside": "around"}[kind]
+        raise ValueError(f"{clears_by} has to be {side} {kind}: with these limits it could fire and clear at once")
+    return AlertCondition(kind, low, high, clears)
+
+
+def _limits(key: str, value: Any, pair: bool) -> tuple[float, float]:
+    limits = value if pair and isinstance(value, list) else [value]
+    if len(limits) != (2 if pair else 1) or not all(_is_number(limit) for limit in limits):
+        expected = "two numbers, like [2, 8]" if pair else "a number, like -15"
+        raise ValueError(f"{key} takes {expected}, not {_written(value)}")
+    low, high = float(limits[0]), float(limits[-1])
+    if low > high:
+        raise ValueError(f"{key} has its limits in the wrong order; write [{high:g}, {low:g}]")
+    return low, high
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _written(value: Any) -> str:
+    """Returns the beginning of a value from TOML, safe to put into a message."""
+    return f"{value!r:.80}"

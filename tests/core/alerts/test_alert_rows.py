@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of, messages_of
 from pipeline.core.alerts.alert_rows import FAMILY, alert_key, alert_row, parse_alert_key, parse_alert_row
-from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.machine import FIRING, PENDING, RESOLVED, Transition
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import AlertCondition, Rule
 from pipeline.core.rows.rows import Cell, Row
 from tests.support.alerts import in_order
 from tests.support.rows import decoded

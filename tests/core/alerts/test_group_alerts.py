@@ -5,10 +5,9 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, REORDER_US, RESOLVED, Value
-from pipeline.core.alerts.rules import QuietTime, Rule
+from pipeline.core.alerts.rules import AlertCondition, QuietTime, Rule
 from tests.support.alerts import HELD_US, MINUTE_US, START_US, WatchedGroup, in_order
 
 _SENSORS = ("freezer-1", "freezer-2", "fridge-1")

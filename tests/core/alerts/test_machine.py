@@ -2,9 +2,8 @@
 
 import pytest
 
-from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, RESOLVED
-from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.rules import AlertCondition, Rule
 from tests.support.alerts import in_order
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.core.alerts.conditions import BETWEEN, CLEARS, FIRES, condition_of
-from pipeline.core.alerts.rules import MAX_RULES, RulesError, parse_rules
+from pipeline.core.alerts.rules import BETWEEN, CLEARS, FIRES, MAX_RULES, RulesError, condition_of, parse_rules
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
