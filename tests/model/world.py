@@ -117,7 +117,7 @@ class World(Judge):
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, following)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, scanning)),
             *((module, "tables", of_tables) for module in (checks, scope)),
-            *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
+            *((module, "schema_of", lambda name, *_: self.schemas[name]) for module in (checks, scope)),
             (checks, "read_schema", self.schemas.get),
             (checks, "_warn", lambda _: None),
             (retention_notes, "_noted", lambda name: self.tables[name].noted),
