@@ -80,7 +80,7 @@ def forget(
 
     with ExitStack() as connections:
         rows = connections.enter_context(RowReader.open(table))
-        rows_of = _Rows(rows, agreed_schema(rows))
+        rows_of = _SensorRows(rows, agreed_schema(rows))
         found = {name: rows_of.count(name) for name in names}
         if dry_run or not any(map(Counter.total, found.values())):
             _print(found, "would be removed" if dry_run else "removed", as_json=as_json)
@@ -111,7 +111,7 @@ def _checked(sensors: tuple[str, ...]) -> list[str]:
     return names
 
 
-class _Rows:
+class _SensorRows:
     """The rows of sensors in one table."""
 
     def __init__(self, rows: "RowReader", schema: TableSchema) -> None:

@@ -4,7 +4,7 @@ import ast
 import io
 import re
 import tokenize
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -81,6 +81,16 @@ def assigned():
 def test_variables_say_what_they_hold(name):
     """Names that say nothing about the value become fewer."""
     assert assigned()[name] <= NAMES[name]
+
+
+def test_no_class_differs_by_an_underscore_alone():
+    """No two classes have names that an underscore makes different."""
+    places = defaultdict(set)
+    for path, text in modules():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.strip("_")].add((node.name, path.name))
+    assert {name: sorted(found) for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_the_glossary_has_no_word_twice():

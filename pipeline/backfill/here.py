@@ -80,7 +80,7 @@ _GROUP = struct.Struct("<I")
 _FRAME = struct.Struct("<I")  # the size of what follows
 
 
-class _Steps:
+class _BackfillSteps:
     """The steps of a backfill in one process."""
 
     def __init__(self, backfill: Backfill, folder: Path, partitions: int) -> None:
@@ -352,14 +352,14 @@ def _chained(first: Iterator[Any], then: Callable[[], Iterator[Any]]) -> Iterato
     yield from then()
 
 
-_own: list[_Steps] = []  # of this process: its one
+_own: list[_BackfillSteps] = []  # of this process: its one
 
 
 def _begin(backfill: bytes, folder: Path, partitions: int, meters: Any, numbers: Any) -> None:
     with numbers.get_lock():
         number, numbers.value = numbers.value, numbers.value + 1
     METER.share(meters, number)
-    _own.append(_Steps(loads(backfill), folder, partitions))
+    _own.append(_BackfillSteps(loads(backfill), folder, partitions))
 
 
 def _call(method: str, arguments: tuple[Any, ...]) -> Outcome:
@@ -375,7 +375,7 @@ _Each = Callable[[str, Iterable[tuple[Any, ...]]], Iterator[Outcome]]
 def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Iterator[_Each]:
     """Yields a function that shares calls among the processes of a backfill: this one, or several others."""
     if size == 1:
-        with closing(_Steps(backfill, folder, partitions)) as own:
+        with closing(_BackfillSteps(backfill, folder, partitions)) as own:
             yield lambda method, calls: (getattr(own, method)(*arguments) for arguments in calls)
         return
     meters, numbers = METER.shared(SPAWN, size), SPAWN.Value("i", 0)

@@ -249,7 +249,7 @@ def time_ticks(start_us: int, end_us: int, width: int, zone: str = UTC_ZONE) -> 
     return ticks
 
 
-class _Step(NamedTuple):
+class _TickStep(NamedTuple):
     """The distance between ticks: a fixed length, or a number of months at least that long."""
 
     length_us: int
@@ -315,9 +315,9 @@ def _offset_us(time_us: int, zone: str) -> int:
 
 
 _STEPS = [
-    *(_Step(tenths * _SECOND_US // 10) for tenths in (1, 2, 5, 10, 20, 50, 100, 150, 300)),
-    *(_Step(minutes * _MINUTE_US) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720)),
-    *(_Step(days * _DAY_US) for days in (1, 2, 4, 7, 14)),
-    *(_Step(months * 28 * _DAY_US, months) for months in (1, 2, 3, 6)),
-    *(_Step(years * _YEAR_US, years * 12) for years in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+    *(_TickStep(tenths * _SECOND_US // 10) for tenths in (1, 2, 5, 10, 20, 50, 100, 150, 300)),
+    *(_TickStep(minutes * _MINUTE_US) for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720)),
+    *(_TickStep(days * _DAY_US) for days in (1, 2, 4, 7, 14)),
+    *(_TickStep(months * 28 * _DAY_US, months) for months in (1, 2, 3, 6)),
+    *(_TickStep(years * _YEAR_US, years * 12) for years in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
 ]

@@ -36,7 +36,7 @@ def write_csv(table: "pyarrow.RecordBatchReader", file: TextSink, *, delimiter: 
     CSV can't tell them apart.
     """
     # Quotes what contains one of these.
-    writer = csv.writer(_Lines(file), delimiter=delimiter, lineterminator="\r\n")
+    writer = csv.writer(_CsvLines(file), delimiter=delimiter, lineterminator="\r\n")
     writer.writerow(table.schema.names)
     for batch in table:
         for start in range(0, len(batch), _BATCH_ROWS):
@@ -44,7 +44,7 @@ def write_csv(table: "pyarrow.RecordBatchReader", file: TextSink, *, delimiter: 
             writer.writerows(zip(*columns, strict=True))
 
 
-class _Lines(NamedTuple):
+class _CsvLines(NamedTuple):
     """Ends lines as text files do."""
 
     file: TextSink

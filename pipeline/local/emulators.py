@@ -94,7 +94,7 @@ def running_emulator(emulator: Emulator, *, embedded: bool = False) -> Iterator[
         yield server.address
 
 
-class _Process:
+class _EmulatorProcess:
     """An emulator process in its own session, which the terminal's Ctrl-C does not reach."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class _Process:
 @dataclass(frozen=True)
 class _Server:
     address: str
-    process: _Process | None  # None if it was already running
+    process: _EmulatorProcess | None  # None if it was already running
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
     name = "built-in" if origin is Origin.BUILT_IN else emulator.name
     for _ in range(ATTEMPTS):
         port = _free_port()
-        process = _Process(name, command(port))
+        process = _EmulatorProcess(name, command(port))
         try:
             address = f"127.0.0.1:{port}"
             if _becomes_ready(process, address, ready_seconds):
@@ -176,7 +176,7 @@ def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
     raise ServerError(f"the {name} emulator found its port in use {ATTEMPTS} times in a row")
 
 
-def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:
+def _becomes_ready(process: _EmulatorProcess, address: str, seconds: float) -> bool:
     """Waits until the emulator answers. Returns False if another process has taken its port."""
     deadline = time.monotonic() + seconds
     with _channel(address) as channel:

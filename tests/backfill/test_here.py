@@ -149,13 +149,13 @@ def test_the_summary_names_files_with_refused_records(bigtable: str, tmp_path: P
 
 def test_a_file_that_vanishes_ends_no_other(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reported when its turn comes."""
-    paths, load = files(tmp_path, 3), here._Steps.load
+    paths, load = files(tmp_path, 3), here._BackfillSteps.load
 
-    def loaded(steps: here._Steps, number: int, file: tuple[str, int]) -> Outcome:
+    def loaded(steps: here._BackfillSteps, number: int, file: tuple[str, int]) -> Outcome:
         paths[1].unlink(missing_ok=True)
         return load(steps, number, file)
 
-    monkeypatch.setattr(here._Steps, "load", loaded)
+    monkeypatch.setattr(here._BackfillSteps, "load", loaded)
     table = created(schema())
     result = backfill(table, *paths)
     assert result.exit_code == 1
@@ -169,15 +169,15 @@ def interrupted(
 ) -> tuple[TableName, list[Path], list[str]]:
     """Returns a table, four files for it, two of which were written before Ctrl-C, and the files that are read."""
     table, paths, read = created(schema()), files(tmp_path), list[str]()
-    load = here._Steps.load
+    load = here._BackfillSteps.load
 
-    def loaded(steps: here._Steps, number: int, file: tuple[str, int]) -> Outcome:
+    def loaded(steps: here._BackfillSteps, number: int, file: tuple[str, int]) -> Outcome:
         if file[0] == str(paths[2]) and len(read) == 2:
             raise KeyboardInterrupt
         read.append(file[0])
         return load(steps, number, file)
 
-    monkeypatch.setattr(here._Steps, "load", loaded)
+    monkeypatch.setattr(here._BackfillSteps, "load", loaded)
     result = backfill(table, *paths, "--refused", tmp_path / "refused.ndjson")
     assert (result.exit_code, result.stdout) == (130, "")
     assert "run the same command again to go on" in result.stderr

@@ -530,9 +530,9 @@ class RowReader:
             del page  # frees it before the next one arrives
             limit = None if limit is None else limit - size
 
-    def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int, *, in_blocks: bool) -> "_Page":
+    def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int, *, in_blocks: bool) -> "_PageOfRows":
         """Returns the next ``size`` of the remaining rows; fewer only at their end."""
-        page = _Page()
+        page = _PageOfRows()
         with explained(self.name):
             seconds = TIMEOUT_S if self._patience_s is None else self._patience_s
             retries = _Retries(seconds)
@@ -552,7 +552,7 @@ class RowReader:
                     retries.wait(error)
 
     def _receive(
-        self, request: ReadRowsRequest, timeout_s: float, remaining: "_Remaining", page: "_Page", *, in_blocks: bool
+        self, request: ReadRowsRequest, timeout_s: float, remaining: "_Remaining", page: "_PageOfRows", *, in_blocks: bool
     ) -> None:
         """Sends one request and moves its rows, as they come, from the remaining ranges to the page."""
         rows, cells = page.rows, page.cells
@@ -595,7 +595,7 @@ class RowReader:
             raise ReadStopped
 
 
-class _Page:
+class _PageOfRows:
     """The rows of one request.
 
     Attributes:

@@ -70,7 +70,7 @@ class Points:
     rows_read: int
 
 
-class _Column:
+class _PointColumn:
     """The four points of a column."""
 
     __slots__ = ("first", "greatest", "last", "least")
@@ -197,7 +197,7 @@ class _Search:
             or self._is_listed(read, begin_us, end_us)
         ):
             return None
-        columns = _Columns(window, self._start_us, self._end_us, self._most_columns)
+        columns = _PointColumns(window, self._start_us, self._end_us, self._most_columns)
         first_us = end_us
         for each_us, summary in self._windows(tier, read, begin_us, end_us):
             first_us = min(first_us, each_us)
@@ -234,14 +234,14 @@ class _Search:
 
     def _from_readings(self, read: BoundedReads) -> Points:
         self._check_count(read)
-        columns = _Columns(None, self._start_us, self._end_us, self._most_columns)
+        columns = _PointColumns(None, self._start_us, self._end_us, self._most_columns)
         columns.add(self._readings(read, self._start_us, self._end_us))
         return self._points(FROM_READINGS, columns, read, self._raw_us)
 
     def _nearly_from_tier(self, tier: Tier, read: BoundedReads) -> Points:
         """Returns points of windows, with averages if rows lack the first and the last readings."""
         window = tier.window
-        columns = _Columns(window, self._start_us, self._end_us, self._most_columns)
+        columns = _PointColumns(window, self._start_us, self._end_us, self._most_columns)
         start_us = window.start_of(self._start_us)
         for each_us, summary in self._windows(tier, read, start_us, self._end_us):
             middle_us = each_us + (window.end_of(each_us) - each_us) // 2
@@ -282,7 +282,7 @@ class _Search:
             yield Point(record.event_time_us, record.readings[self._metric])
 
     def _points(
-        self, source: str, columns: "_Columns", read: BoundedReads, complete_us: int, *, nearly: bool = False
+        self, source: str, columns: "_PointColumns", read: BoundedReads, complete_us: int, *, nearly: bool = False
     ) -> Points:
         return Points(
             self._sensor_id,
@@ -297,7 +297,7 @@ class _Search:
         )
 
 
-class _Columns:
+class _PointColumns:
     """Columns of a range of time, each as wide as some whole windows.
 
     Args:
@@ -311,7 +311,7 @@ class _Columns:
         self.start_us = window.start_of(start_us) if window else start_us
         grain_us = window.grain_us if window else 1
         self.column_us = max(-(-(end_us - self.start_us) // (most * grain_us)), 1) * grain_us
-        self._columns: dict[int, _Column] = {}
+        self._columns: dict[int, _PointColumn] = {}
 
     def add(self, points: Iterable[Point]) -> None:
         start_us, column_us, columns = self.start_us, self.column_us, self._columns
@@ -320,7 +320,7 @@ class _Columns:
             if index in columns:
                 columns[index].add(point)
             else:
-                columns[index] = _Column(point)
+                columns[index] = _PointColumn(point)
 
     def add_summary(self, summary: MetricSummary) -> None:
         """Adds a window. Its extremes are placed between its first and its last reading."""

@@ -119,7 +119,7 @@ def _number(value: Any, name: str) -> float:
         if not _NUMBER.fullmatch(value):
             raise ValueError(f"{shown(name)} is {shown(value)}, not a number")
         value = _integer(value) if value.lstrip("-").isdecimal() else float(value)
-    if type(value) is _Inexact:
+    if type(value) is _InexactJson:
         raise InexactInteger(f"{shown(name)} is {shown(value)}, an integer that a double can't hold exactly")
     if type(value) is not float:
         raise _wrong_type(name, value, "a number")
@@ -146,19 +146,19 @@ def _fill_time(timestamp: Timestamp, text: str) -> None:
 
 
 def _wrong_type(name: str, value: Any, expected: str) -> ValueError:
-    kind = "a number" if type(value) is _Inexact else _KINDS.get(type(value), "null")
+    kind = "a number" if type(value) is _InexactJson else _KINDS.get(type(value), "null")
     return ValueError(f"{shown(name)} is {kind}, not {expected}")
 
 
-class _Inexact(str):
+class _InexactJson(str):
     """The digits of an integer that a double cannot hold exactly."""
 
     __slots__ = ()
 
 
-def _integer(text: str) -> "float | _Inexact":
+def _integer(text: str) -> "float | _InexactJson":
     number = exact_float_of(text)
-    return _Inexact(text) if number is None else number
+    return _InexactJson(text) if number is None else number
 
 
 def _spellings(message: type[SensorEvent] | type[SensorEventBatch]) -> dict[str, str]:

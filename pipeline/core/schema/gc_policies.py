@@ -184,7 +184,7 @@ def collected_after(policy: Policy) -> timedelta | None:
 # Parsing
 
 
-class _Token(NamedTuple):
+class _PolicyToken(NamedTuple):
     text: str  # empty at the end of the policy
     position: int  # of its first character, from 1
 
@@ -192,7 +192,7 @@ class _Token(NamedTuple):
 class _PolicyParser:
     """Parses one expression, with a method per line of the grammar."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
+    def __init__(self, text: str, tokens: list[_PolicyToken]) -> None:
         self._text = text
         self._tokens = iter(tokens)
         self._token = next(self._tokens)
@@ -260,9 +260,9 @@ def _quoted(text: str) -> str:
     return repr(text if len(text) <= 100 else f"{text[:99]}…")
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens = [_Token(found[1], found.start(1) + 1) for found in _TOKEN.finditer(text)]
-    return [*tokens, _Token("", len(text) + 1)]
+def _tokens(text: str) -> list[_PolicyToken]:
+    tokens = [_PolicyToken(found[1], found.start(1) + 1) for found in _TOKEN.finditer(text)]
+    return [*tokens, _PolicyToken("", len(text) + 1)]
 
 
 # Comparing and formatting
