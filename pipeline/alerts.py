@@ -155,10 +155,11 @@ def rules(output: str, table: TableName) -> None:
 
 @alerts.command()
 @click.option(
-    "--subscription",
+    "--alerts-subscription",
+    "subscription",
     required=True,
     type=Parsed("subscription", subscription_path),
-    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Of the alerts' topic; read by nobody else.",
+    help="A subscription of the alerts' topic that nobody else reads, projects/PROJECT/subscriptions/SUBSCRIPTION.",
 )
 @click.option(
     "--url",

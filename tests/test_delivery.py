@@ -124,7 +124,16 @@ def _publish(inbox: Inbox, *messages: Message) -> None:
 
 
 def _deliver(inbox: Inbox, receiver: _Receiver, *options: str) -> Result:
-    command = ["alerts", "deliver", "--subscription", inbox.subscription, "--url", receiver.url, "--once", *options]
+    command = [
+        "alerts",
+        "deliver",
+        "--alerts-subscription",
+        inbox.subscription,
+        "--url",
+        receiver.url,
+        "--once",
+        *options,
+    ]
     return CliRunner().invoke(main, command)
 
 
@@ -239,7 +248,7 @@ def test_nobody_answers(inbox, receiver):
 def test_usage(options, problem):
     """What would show alerts or secrets to others is refused in one line, before anything is read."""
     ran = CliRunner().invoke(
-        main, ["alerts", "deliver", "--subscription", "projects/my-project/subscriptions/alerts", *options]
+        main, ["alerts", "deliver", "--alerts-subscription", "projects/my-project/subscriptions/alerts", *options]
     )
     assert ran.exit_code == 2
     assert problem in ran.stderr.splitlines()[-1]

@@ -14,7 +14,7 @@ EXAMPLES = {
     "emulators": "tidetable emulators run bash",
     "emulators run": "tidetable emulators run bash",
     "emulators start": "tidetable emulators start",
-    "plan": "tidetable plan --sensor-count 1000000 --every 1m --metrics 4",
+    "plan": "tidetable plan --sensor-count 1000000 --interval 1m --metrics 4",
     "table": "tidetable table describe",
     "table create": "tidetable table create --tier 15m=stats --tier 1d=daily",
     "table apply": "tidetable table apply --schema schema.toml",
@@ -34,7 +34,7 @@ EXAMPLES = {
     "alerts mute": "tidetable alerts mute freezer-warm freezer-2 --for 2h",
     "alerts rules": "tidetable alerts rules --format toml",
     "alerts deliver": (
-        "tidetable alerts deliver --subscription projects/my-project/subscriptions/alerts "
+        "tidetable alerts deliver --alerts-subscription projects/my-project/subscriptions/alerts "
         "--url https://example.com/alerts"
     ),
     "run": (
@@ -94,6 +94,7 @@ OLD_WORDS = {
     "alerts show": "alerts rules",
     "alerts check": "alerts apply --dry-run",
     "--window": "--tier",
+    "--every": "--interval",
 }
 _WIDTH = 100  # characters in a line of help
 _SETTINGS = "export TIDETABLE_PROJECT=my-project TIDETABLE_INSTANCE=my-instance TIDETABLE_TABLE=sensors"

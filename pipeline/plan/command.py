@@ -52,7 +52,11 @@ def _names(kind: str, least: int) -> Any:
 @click.command()
 @sensor_count_option(MAX_SENSORS)
 @click.option(
-    "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
+    "--interval",
+    "every",
+    required=True,
+    type=Parsed("duration", parse_interval),
+    help="The time between two events of a sensor.",
 )
 @click.option(
     "--metrics",

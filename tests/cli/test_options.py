@@ -81,7 +81,7 @@ _VALID = {
 }
 _TABLE_OF = ("table", "alerts", "backfill", "serve")
 _NEEDED = {
-    "plan": ["--sensor-count", "1", "--every", "1s"],
+    "plan": ["--sensor-count", "1", "--interval", "1s"],
     "run": ["--dead-letters=drop", "--input-subscription=projects/test-project/subscriptions/sub"],
     "serve": ["--host", "127.0.0.1"],
     "alerts deliver": ["--subscription", "projects/test-project/subscriptions/sub", "--url", "https://127.0.0.1"],

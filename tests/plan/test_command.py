@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main
 
-FLEET = ("--sensor-count", "1000000", "--every", "1m", "--metrics", "4")
+FLEET = ("--sensor-count", "1000000", "--interval", "1m", "--metrics", "4")
 
 
 def run(*args):
@@ -40,7 +40,7 @@ def test_json_with_prices_and_schema(tmp_path):
 
 def test_a_hundred_million_sensors():
     """A fleet of a hundred million sensors is estimated; what it passes is named, and the exit code is 1."""
-    fleet = ("--sensor-count", "100000000", "--every", "1s")
+    fleet = ("--sensor-count", "100000000", "--interval", "1s")
     result = run(*fleet, "--format=json")
     assert result.exit_code == 1
     (limit,) = json.loads(result.stdout)["limits_passed"]
@@ -76,7 +76,7 @@ def test_dataflow_beside_one_machine(tmp_path):
     """Both are printed, with what their machines are, which is cheaper, and the option of the launch."""
     prices = tmp_path / "prices.toml"
     prices.write_text("dataflow_vcpu_hour = 0.08\nvm_vcpu_hour = 0.03\nbigtable_node_hour = 0.65")
-    small = ("--sensor-count", "10000", "--every", "1m")
+    small = ("--sensor-count", "10000", "--interval", "1m")
     record = json.loads(run(*small, "--prices", str(prices), "--format=json").stdout)
     assert record["worker"]["name"] == "n1-standard-1"
     assert record["one_machine"]["machine_type"]["name"] == "e2-small"
@@ -100,7 +100,7 @@ def test_what_numbers_contain():
     """What is added to a message's bytes, and left out of those stored, stands beside the tables."""
     output = " ".join(
         run(
-            "--sensor-count", "1", "--every", "1m", "--metrics", "8", "--metadata-fields", "3", "--batch", "6"
+            "--sensor-count", "1", "--interval", "1m", "--metrics", "8", "--metadata-fields", "3", "--batch", "6"
         ).output.split()
     )
     assert "A message of 2,284 bytes is billed as 2,438 when published, and again when delivered" in output
@@ -119,7 +119,9 @@ def test_groups_that_the_schema_does_not_declare(tmp_path):
 def test_a_window_too_large_for_state(tmp_path):
     """What a launch would refuse is a limit, not a note."""
     (schema := tmp_path / "schema.toml").write_text('tiers = { 6h = "stats" }')
-    result = run("--sensor-count", "1", "--every", "10ms", "--metrics", "4", "--schema", str(schema), "--format=json")
+    result = run(
+        "--sensor-count", "1", "--interval", "10ms", "--metrics", "4", "--schema", str(schema), "--format=json"
+    )
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert "86.4 MB of state" in record["limits_passed"][0]
@@ -140,7 +142,7 @@ def test_a_table_without_windows(tmp_path):
     [
         (("--sensor-count", "0"), "--sensor-count"),
         (("--sensor-count", "100000001"), "--sensor-count"),
-        (("--every", "0"), "--every"),
+        (("--interval", "0"), "--interval"),
         (("--metrics", "0"), "--metrics"),
         (("--metrics", "a,a"), "twice"),
         (("--metrics", "a,#"), "not a name"),
@@ -148,7 +150,7 @@ def test_a_table_without_windows(tmp_path):
         (("--schema", "{bad}"), "no such key"),
         (("--prices", "{bad}"), "not a price"),
         (("--metrics", "a", "--schema", "{globs}"), "matches none of the families"),
-        (("--every", "1ms", "--schema", "{coarse}"), "would share a cell"),
+        (("--interval", "1ms", "--schema", "{coarse}"), "would share a cell"),
     ],
 )
 def test_bad_input(args, problem, tmp_path):
@@ -166,7 +168,7 @@ def test_roll_ups(tmp_path):
     """The plan of a table with roll-ups has a table of them, and takes the number of their groups."""
     path = tmp_path / "schema.toml"
     path.write_text('[rollups]\nsite = { by = "metadata.site" }')
-    arguments = ["--sensor-count", "1000", "--every", "1m", "--rollup-groups", "7", "--schema", str(path)]
+    arguments = ["--sensor-count", "1000", "--interval", "1m", "--rollup-groups", "7", "--schema", str(path)]
     text = run(*arguments).stdout
     assert "roll-ups" in text
     assert "rows read a second" in text

@@ -552,7 +552,13 @@ class RowReader:
                     retries.wait(error)
 
     def _receive(
-        self, request: ReadRowsRequest, timeout_s: float, remaining: "_Remaining", page: "_PageOfRows", *, in_blocks: bool
+        self,
+        request: ReadRowsRequest,
+        timeout_s: float,
+        remaining: "_Remaining",
+        page: "_PageOfRows",
+        *,
+        in_blocks: bool,
     ) -> None:
         """Sends one request and moves its rows, as they come, from the remaining ranges to the page."""
         rows, cells = page.rows, page.cells
