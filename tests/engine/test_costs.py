@@ -10,9 +10,9 @@ from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes import group_state, grouped_readings
 from pipeline.core.panes.firing import Aggregation, CommitLimits, FiringRules
 from pipeline.core.panes.group_sizes import group_sizes
-from pipeline.core.rows import rows
 from pipeline.core.schema.rate import Rate, group_of
 from pipeline.job import settings
+from pipeline.transforms import aggregate
 from tests.engine.job import job_of, schema_of
 from tests.engine.service import TooLarge
 from tests.model.reference import HOUR, MINUTE, Published
@@ -43,7 +43,7 @@ def test_a_bundle_of_a_group_reads_its_schedule_once(cache_mb, gets):
 def test_a_group_at_its_bound_can_be_committed(monkeypatch):
     """The largest group that a launch accepts commits its firings, if Dataflow's limits were a thousandth."""
     for module, name in (
-        (group_state, "_CHUNK_BYTES"), (rows, "_MOST_BYTES"), (grouped_readings, "_MOST_BYTES"),
+        (group_state, "_CHUNK_BYTES"), (aggregate, "_MOST_BYTES"), (grouped_readings, "_MOST_BYTES"),
         (data_plane, "_DEFAULT_SIZE_FLUSH_THRESHOLD"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name) // 1000)

@@ -235,7 +235,7 @@ def test_a_family_deleted_under_the_job(resources, log):
     declared = next(line for line in job.log.splitlines() if "the job failed" in line)
     assert f"table {resources.table}: 3 rows could not be written: " in declared
     assert f"tidetable: table {resources.table} has no family raw" in job.log
-    assert "add the missing families with: tidetable table create" in job.log
+    assert "add the missing families with: tidetable table apply" in job.log
 
 
 def test_rows_that_bigtable_refuses_for_good(resources, log):

@@ -98,7 +98,7 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
     write(foreign, filled())
     dry = run("adopt", foreign, "--dry-run")
     assert (dry.exit_code, dry.stderr) == (0, "")
-    record = json.loads(run("adopt", foreign, "--dry-run", "--json").stdout)
+    record = json.loads(run("adopt", foreign, "--dry-run", "--format=json").stdout)
     assert (record["fits"], record["stored"], record["misfits"]) == (True, False, {})
     assert (record["schema"]["policies"], record["windows_compared"]) == (FAMILIES, 9)
     assert policies(foreign) == FAMILIES

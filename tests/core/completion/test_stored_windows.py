@@ -52,7 +52,7 @@ def readings(*events):
 def completed(fresh, rows, raw=(), added=None):
     """Returns how many events the completed hour counts; None if it cannot be completed."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
-    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added or {}), table)
     found = completion.tiers[HOURS].completed("a", T, LONG_AFTER, fresh)
     return found and found.stats.events
 
@@ -100,7 +100,7 @@ def test_a_longer_window(rows, added, events):
     """A longer window is completed if its hours are kept, or if these include all that its row counts."""
     fresh = WindowStats()
     fresh.add({"t": 1.0})
-    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
+    completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added or {}), Memory(rows))
     start_us = SHIFTS.window.start_of(T)
     found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, {T: fresh})
     assert (found and found.stats.events) == events
