@@ -499,7 +499,8 @@ def _run_job(
 def _exit_if_missing(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> None:
     """Exits with 1 if an id or a glob chose no sensor of the table, nor of the tier."""
     if missing := missing_of(table, chosen, tier):
-        click.echo(f"Error: no sensor of table {table.rows.name} is {plain(' or '.join(missing))}", err=True)
+        which = "" if missing == ["*"] else f" is {plain(' or '.join(missing))}"
+        click.echo(f"Error: no sensor of table {table.rows.name}{which or ' has readings'}", err=True)
         sys.exit(1)
 
 
