@@ -84,7 +84,12 @@ _NEEDED = {
     "plan": ["--sensor-count", "1", "--interval", "1s"],
     "run": ["--dead-letters=drop", "--input-subscription=projects/test-project/subscriptions/sub"],
     "serve": ["--host", "127.0.0.1"],
-    "alerts deliver": ["--alerts-subscription", "projects/test-project/subscriptions/sub", "--url", "https://127.0.0.1"],
+    "alerts deliver": [
+        "--alerts-subscription",
+        "projects/test-project/subscriptions/sub",
+        "--url",
+        "https://127.0.0.1",
+    ],
     "dead-letters": ["--subscription", "projects/test-project/subscriptions/sub"],
 }
 
