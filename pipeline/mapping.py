@@ -98,10 +98,10 @@ def check(
         raise click.UsageError(_MISSING)
     with mapping_problems():
         sets = load_descriptors(descriptors)
-    for one, takes in (decoder, "a payload and its attributes"), (file_decoder, "a file and its name"):
-        if one:
-            found = {"decoder": one.name, "problems": []}
-            print_json_line(found) if as_json else click.echo(f"{one.name} takes {takes}\n")
+    for function, takes in (decoder, "a payload and its attributes"), (file_decoder, "a file and its name"):
+        if function:
+            found = {"decoder": function.name, "problems": []}
+            print_json_line(found) if as_json else click.echo(f"{function.name} takes {takes}\n")
     results = [checked(file, sets) for file in mappings]
     for result in results:
         if as_json:

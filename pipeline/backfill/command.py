@@ -227,8 +227,9 @@ def _check_dead_letters(file: str | None) -> None:
 
 
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
-    """Raises ClickException if the count found unreadable files or expired events."""
-    if outcome.totals[metrics.BACKFILL_UNREADABLE_FILES]:
+    """Raises ClickException if the count found unreadable files, or expired events."""
+    # A decoder that refuses the rest of a file ends no other.
+    if outcome.totals[metrics.BACKFILL_UNREADABLE_FILES] and not isinstance(plan.maker, DecodingMaker):
         report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
     if expired := outcome.totals[metrics.EXPIRED_EVENTS]:

@@ -20,20 +20,29 @@ _log = logging.getLogger(__name__)
 class FileDecoder:
     """A function that users write, of an open file and its name. It pickles as the function's name.
 
-    It yields SensorEvents, and RefusedMessageErrors for records that it can't read. Raises MappingError if there is no
-    such function in this environment, or it takes other arguments.
+    It yields SensorEvents, and RefusedMessageErrors for records that it can't read. Raises MappingError if this
+    environment has no such function, or it takes other arguments.
     """
 
     def __init__(self, path: str) -> None:
         self.name = path
         self.decode = imported_function(path, (io.BytesIO(), ""), "a file and its name, as f(file, name)")
+        self._logged: set[str] = set()  # places whose exceptions were logged
 
     def __reduce__(self) -> tuple[type["FileDecoder"], tuple[str]]:
         return FileDecoder, (self.name,)
 
+    def failure(self, file: str, error: Exception) -> str:
+        """Returns an exception of the function in one line, with its place. Logs the first of each place."""
+        place = place_of(error)
+        if place not in self._logged:
+            self._logged.add(place)
+            _log.error("%s failed on %s", self.name, file, exc_info=error)
+        return f"{place}{error_line(error)}"
+
 
 class DecodingMaker(EventMaker):
-    """Makes valid events of what a decoder yields for a file. The number of a record is its place in what it yields."""
+    """Makes events of the files that a decoder reads. A record's number is its place among events and refusals."""
 
     def __init__(
         self,
@@ -60,29 +69,29 @@ class DecodingMaker(EventMaker):
             name: the file's path.
             content: the file, decompressed. The decoder can't close it.
         """
-        watched, number, stopped = _Watched(content), 0, False
+        opened, number, stopped = _DecodedFile(content), 0, False
         try:
-            for number, one in enumerate(self._decoder.decode(io.BufferedReader(watched), name), 1):
-                if isinstance(one, SensorEvent):
-                    yield parse_or_refuse(number, self._event, one)
-                elif isinstance(one, RefusedMessageError):
-                    yield _refused(number, one)
+            for record in self._decoder.decode(io.BufferedReader(opened), name):
+                if isinstance(record, SensorEvent):
+                    yield parse_or_refuse(number + 1, self._event, record)
+                elif isinstance(record, RefusedMessageError):
+                    yield _refused(number + 1, record)
                 else:
-                    raise TypeError(f"it yielded a {type(one).__name__}, not a SensorEvent or RefusedMessageError")
+                    raise TypeError(f"it yielded a {type(record).__name__}, not a SensorEvent or RefusedMessageError")
+                number += 1
         except Exception as error:  # noqa: BLE001 (the decoder's code is the user's)
             stopped = True
-            if watched.failure is None and isinstance(error, RefusedMessageError):
+            if opened.failure is None and isinstance(error, RefusedMessageError):
                 yield _refused(number + 1, error)
-            elif watched.failure is None:
-                _log.exception("%s failed on %s", self._decoder.name, name)
-                yield Refusal(number + 1, f"{place_of(error)}{error_line(error)}", code=Reason.DECODER_FAILED)
+            elif opened.failure is None:
+                yield Refusal(number + 1, self._decoder.failure(name, error), code=Reason.DECODER_FAILED)
         beyond = f" beyond record {number:,}" if number else ""
-        if watched.failure is not None:  # even if the decoder took it for the end of the file
-            if not isinstance(watched.failure, UNREADABLE):
-                raise watched.failure  # of a server
-            raise UnreadableFile(f"can't be read{beyond}: {one_line(watched.failure)}") from watched.failure
+        if opened.failure is not None:  # even if the decoder took it for the end of the file
+            if not isinstance(opened.failure, UNREADABLE):
+                raise opened.failure  # of a server
+            raise UnreadableFile(f"can't be read{beyond}: {one_line(opened.failure)}") from opened.failure
         if stopped:
-            raise UnreadableFile(f"the decoder {self._decoder.name} did not read it{beyond}")
+            raise UnreadableFile(f"the decoder {self._decoder.name} read nothing{beyond}")
 
     def _event(self, yielded: SensorEvent) -> Event:
         return self.checked(yielded)._replace(message=None)  # the decoder may fill the same message again
@@ -92,7 +101,7 @@ def _refused(number: int, refusal: RefusedMessageError) -> Refusal:
     return Refusal(number, str(refusal), code=Reason.REFUSED_BY_DECODER, record=refusal.record)
 
 
-class _Watched(io.RawIOBase):
+class _DecodedFile(io.RawIOBase):
     """Passes on a file's bytes, and keeps the error that ended them: the decoder may handle it, or raise another."""
 
     def __init__(self, content: BinaryIO) -> None:

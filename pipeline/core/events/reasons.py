@@ -65,7 +65,7 @@ class Reason(StrEnum):
     UNKNOWN_FIELDS = "UNKNOWN_FIELDS"
     """The message has fields that SensorEvent does not have, and --unknown-fields=refuse is set."""
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
-    """The function of --message-decoder refused the message, or that of --file-decoder a record."""
+    """The function of --message-decoder refused the message, or the function of --file-decoder a record."""
     DECODER_FAILED = "DECODER_FAILED"
     """The function of a decoder raised another exception, or yielded something other than SensorEvents."""
 
