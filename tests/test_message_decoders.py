@@ -312,6 +312,7 @@ def test_commands_that_try_a_decoder_of_files(nem12, tmp_path):
     assert checked.stdout.strip() == "nem12:read_meters takes a file and its name"
     (tmp_path / "a.csv").write_text("\n".join([HEAD, meter("E1", "kWh", 30), day(47, "A")]))
     tried = CliRunner().invoke(main, ["mapping", "try", str(tmp_path / "a.csv"), *OPTION])
+    assert tried.stdout.splitlines()[1].strip() == meter("E1", "kWh", 30)
     assert "1 refused" in tried.stdout
     assert "REFUSED_BY_DECODER: it ends without its record 900" in tried.stdout
     assert tried.stderr.endswith(

@@ -199,11 +199,19 @@ def first_trials(
             trial = trials.of(message, latest_us)
             yield f"{path}:{record.line or number}", message._replace(attributes=attributes), trial
         elif isinstance(record, Refusal):
-            trial = Trial("", False, None, [], [BadData(record.code, record.reason)])
+            trial = Trial("", False, _text_of(record.record), [], [BadData(record.code, record.reason)])
             yield f"{path}:{record.line}", Message(record.data or record.record, {}), trial
         elif isinstance(record, Event):
             message = message_of([sensor_event(*record[:5])])
             yield f"{path}: record {number}", message._replace(attributes={}), trials.of(message, latest_us)
+
+
+def _text_of(record: bytes) -> str | None:
+    """Returns the text of a refused record that a decoder gives; None for other bytes, or none."""
+    try:
+        return record.decode() or None
+    except UnicodeDecodeError:
+        return None
 
 
 def trials_of_records(
