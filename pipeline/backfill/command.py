@@ -138,7 +138,7 @@ def backfill(
     from pipeline.backfill import run as job
     from pipeline.backfill.request import Backfill
     from pipeline.job import bounded
-    from pipeline.job.flag_values import BadFlag
+    from pipeline.job.flags import BadFlag
     from pipeline.job.settings import Target
 
     started = time.monotonic()
