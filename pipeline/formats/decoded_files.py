@@ -2,7 +2,7 @@
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, BinaryIO
 
@@ -60,7 +60,7 @@ class DecodingMaker(EventMaker):
         """See :attr:`EventMaker.identity`."""
         return (self._decoder.name,)
 
-    def records(self, name: str, content: BinaryIO) -> Iterator[Event | Refusal]:
+    def records(self, name: str, content: BinaryIO) -> Generator[Event | Refusal]:
         """Yields the events and the refused records of a file.
 
         An exception of the decoder is a refusal too, and the rest of the file can't be read.

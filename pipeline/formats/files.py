@@ -24,7 +24,7 @@ import gzip
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -81,7 +81,7 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
             # Unbuffered: a buffer would lose the data before a failure.
             content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
             if isinstance(maker, DecodingMaker):
-                records = maker.records(name, content)
+                records = stack.enter_context(closing(maker.records(name, content)))  # before the file
             elif suffix in _DELIMITED:
                 records = delimited_records(content, maker)
             else:

@@ -26,6 +26,7 @@ from pipeline.formats.values import FileColumns, UnreadableFile
 from tests.formats.reading import MORNING_US, NOW_US, read_until_damage
 
 HOUR = timedelta(hours=1)
+ENDED: list[tuple[str, bool]] = []
 EVENT = SensorEvent(sensor_id="A-1", readings={"n": 1.0})
 EVENT.event_time.FromMicroseconds(MORNING_US)
 
@@ -47,6 +48,16 @@ def read_members(file: BinaryIO, name: str) -> Iterator[SensorEvent]:
     with zipfile.ZipFile(file) as archive:
         for member in reversed(archive.namelist()):
             yield from read_numbers(archive.open(member), name)
+    file.close()
+
+
+def refuse_without_end(file: BinaryIO, name: str) -> Iterator[Any]:
+    """Notes how it ends."""
+    try:
+        while True:
+            yield RefusedMessageError("it is a record", record=bytearray(b"r"))
+    finally:
+        ENDED.append((name, file.closed))
 
 
 def read_to_any_end(file: BinaryIO, name: str) -> Iterator[Any]:
@@ -145,6 +156,13 @@ def test_a_decoder_may_seek(tmp_path: Path) -> None:
         with open_records(path, FileColumns(), clock, file_decoder=decoder) as records:
             assert list(records) == numbered(2, 1)
             assert records.position == path.stat().st_size
+
+
+def test_a_file_that_is_not_read_to_its_end() -> None:
+    """The decoder ends before the file is closed."""
+    with records_of("in.dat", io.BytesIO(), maker(refuse_without_end)) as records:
+        assert next(records).record == b"r"
+    assert ENDED == [("in.dat", False)]
 
 
 def test_a_file_of_any_size() -> None:

@@ -91,4 +91,4 @@ class RefusedMessageError(Exception):
 
     def __init__(self, detail: str = "", *, record: str | bytes = b"") -> None:
         super().__init__(detail)
-        self.record = record.encode(errors="surrogateescape") if isinstance(record, str) else record
+        self.record = record.encode(errors="surrogateescape") if isinstance(record, str) else bytes(record)
