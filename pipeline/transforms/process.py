@@ -188,7 +188,7 @@ class Decoder:
                 due.append(problem.detail)
         if not due or returns_too_often(message):
             return []
-        detail = f"{'; '.join(due)}; the event was kept without"
+        detail = f"{'; '.join(due)}; the event was kept without {'it' if len(due) == 1 else 'them'}"
         return self._refuse(message, BadData(Reason.READING_DROPPED, detail), now_us)
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:

@@ -40,6 +40,11 @@ class LeftOut(float):
         found.problem = problem
         return found
 
+    def problem_of(self, metric: str) -> BadData:
+        """Returns the problem with the metric's name, which the key of a star does not tell."""
+        named = self.problem.detail if metric in self.problem.detail else f"{metric}: {self.problem.detail}"
+        return BadData(self.problem.reason, named)
+
 
 class InvalidReadings(BadData):
     """Raised for an event with readings that are not valid. ``problems`` has the reasons by metric."""
@@ -59,13 +64,24 @@ class InvalidReadings(BadData):
 def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
     """Returns the problem of readings that are not finite; None if all are."""
     problems = {
-        metric: value.problem
+        metric: value.problem_of(metric)
         if isinstance(value, LeftOut)
         else BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
         for metric, value in readings.items()
         if not isfinite(value)
     }
     return InvalidReadings(problems) if problems else None
+
+
+def parse_range(value: object) -> tuple[float, float]:
+    """Returns the range that a key ``valid`` declares. Raises ValueError."""
+    problem = f"takes the least and the greatest valid number, like [-40, 60], not {value!r:.80}"
+    if not isinstance(value, list) or len(value) != 2 or not all(type(bound) in (int, float) for bound in value):
+        raise ValueError(problem)
+    least, greatest = map(float, value)  # TOML's integers are not beyond a double's range here
+    if not (isfinite(least) and isfinite(greatest) and least <= greatest):
+        raise ValueError(problem)
+    return least, greatest
 
 
 class RangeCheck:
