@@ -255,7 +255,7 @@ def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, of_star
     Stars leave out texts and names that the table does not have. Raises MappingError if the node has no such values, or
     the table has others, unless a star leads to it.
     """
-    numbers = dict(source.values)
+    numbers, name_of = dict(source.values), leaf_text(node)
     known = {"bool": ("true", "false"), "enum": tuple(node.enum.values_by_name) if node.enum else ()}.get(node.kind)
     if not of_star and known is None and node.kind not in ("string", "json"):
         raise MappingError(f"{key}.values", f"it is for texts, booleans and enums, not for {node}")
@@ -271,12 +271,11 @@ def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, of_star
         return convert(value) if number is None else number
 
     def get_named(value: Any) -> float | None:
-        text = text_of(value)
+        text = name_of(value)
         if not of_star and text not in numbers:
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, which values does not have")
         return numbers.get(text)
 
-    text_of = leaf_text(node)
     return get_named if node.kind == "enum" or (of_star and node.kind == "string") else get
 
 
