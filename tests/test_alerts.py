@@ -17,6 +17,7 @@ from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import FAMILY, alert_row
 from pipeline.core.alerts.rules import AlertCondition, Rule
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.alerts import in_order
@@ -29,7 +30,7 @@ _RULES = '[[rule]]\nname = "warm"\nsensors = "freezer-*"\nmetric = "t"\nabove = 
 @pytest.fixture
 def table(bigtable: str) -> TableName:
     """A table of the default schema."""
-    return created(replace(TableSchema.for_new_table(), units={"t": "°C"}))
+    return created(replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric(unit="°C")}))
 
 
 @pytest.fixture

@@ -17,11 +17,13 @@ from pipeline.core.decoding.file_names import FILE
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import Reason
 from pipeline.core.schema.retention import Expiry
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.settings import Target
+from pipeline.transforms import metrics
 
 LINE = "line"
 """The attribute of a refused record's line or number, beside that of its file."""
@@ -174,13 +176,22 @@ class Outcome:
     done_before: int = 0
 
     def refuse(self, letter: Message) -> None:
-        """Notes a dead letter."""
+        """Notes a dead letter. One about a reading that its event lost is a remark: the event was kept."""
         attributes = letter.attributes
         # A record that is not an event has no reason in the contract.
         text = attributes[DETAIL] if attributes[STEP] == READ else f"{attributes[REASON]}: {attributes[DETAIL]}"
-        file = attributes.get(FILE, "")
+        file, line = attributes.get(FILE, ""), int(attributes.get(LINE, 0))
+        if attributes[REASON] == Reason.READING_DROPPED:
+            self.remark((file, line, attributes[DETAIL]))
+            return
         self.of_files[file] += 1
-        _keep_first(self.refused, RecordNote(file, int(attributes.get(LINE, 0)), text))
+        _keep_first(self.refused, RecordNote(file, line, text))
+
+    @property
+    def refusals(self) -> int:
+        """The number of refused records, which dead letters about dropped readings are not."""
+        letters = self.totals[metrics.DEAD_LETTERS] - self.totals[metrics.dead_letters_of(Reason.READING_DROPPED)]
+        return self.totals[metrics.BACKFILL_REFUSED_RECORDS] + letters
 
     def remark(self, remark: tuple[str, int, str]) -> None:
         """Notes a remark."""

@@ -25,6 +25,7 @@ from pipeline.cli.console import err
 from pipeline.cli.tables import number, print_table, word
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
@@ -65,7 +66,7 @@ class Summary:
     @property
     def refused(self) -> int:
         """The number of refused records."""
-        return self._of(metrics.BACKFILL_REFUSED_RECORDS) + self._of(metrics.DEAD_LETTERS)
+        return self.outcome.refusals
 
     def as_json(self) -> dict[str, Any]:
         """Returns the summary as a JSON object. ``malformed`` counts the refused records that are not events."""
@@ -87,6 +88,7 @@ class Summary:
                 for lost in self.outcome.repeated.examples
             ],
             "skipped": self._skipped,
+            "dropped_readings": self._of(metrics.READINGS_DROPPED),
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
@@ -145,6 +147,9 @@ class Summary:
                     click.echo(f"  {plain(path)}: {counted(number, 'record')}")
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        if dropped := self._of(metrics.READINGS_DROPPED):
+            see = f"; see {dead_letters}" if dead_letters else ""
+            click.echo(f"{counted(dropped, 'reading')} left out, since they are not valid; their events were kept{see}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
         if again := self.outcome.repeated.readings:
             click.echo(
@@ -200,7 +205,7 @@ class Summary:
         return {
             reason: number
             for name, number in sorted(self.outcome.totals.items())
-            if number and (reason := metrics.dead_letter_reason(name))
+            if number and (reason := metrics.dead_letter_reason(name)) not in (None, Reason.READING_DROPPED)
         }
 
 
@@ -312,9 +317,8 @@ def report_records(outcome: "Outcome") -> None:
     """Prints the remarks and the first refused records, in the format of publish."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
-    refused = outcome.totals[metrics.BACKFILL_REFUSED_RECORDS] + outcome.totals[metrics.DEAD_LETTERS]
-    if refused > len(outcome.refused):
-        err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)
+    if outcome.refusals > len(outcome.refused):
+        err.out(f"and {outcome.refusals - len(outcome.refused):,} more", highlight=False)
 
 
 def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:

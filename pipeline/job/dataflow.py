@@ -30,6 +30,7 @@ from pipeline.cloud.connection.errors import ServerError, explained
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import grouped_readings
 from pipeline.core.rollups import due
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
@@ -136,8 +137,8 @@ def fingerprint(steps: dict[str, str]) -> str:
 def schema_label(schemas: Sequence[TableSchema]) -> str:
     """Returns the value of the schema label: ``default``, ``tall-1a2b3c4d`` or ``2-tables-1a2b3c4d``.
 
-    ``default`` stands for one table of the default schema. The hash leaves out policies, rates and units, which do not
-    concern the job.
+    ``default`` stands for one table of the default schema. The hash leaves out what does not concern the job:
+    policies, rates, units and labels.
     """
     parts = [_hashed_keys(schema) for schema in schemas]
     if parts == [_hashed_keys(TableSchema.default())]:
@@ -147,7 +148,8 @@ def schema_label(schemas: Sequence[TableSchema]) -> str:
 
 
 def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
-    document = document_of(replace(schema, units={}))
+    ranges = {metric: DeclaredMetric(valid=valid) for metric, valid in schema.ranges.items()}
+    document = document_of(replace(schema, declared=ranges))
     return {key: value for key, value in document.items() if key not in ("policies", "rate")}
 
 

@@ -22,6 +22,8 @@ EMPTY_BATCHES = "empty_batches"
 UNKNOWN_FIELDS = "unknown_fields"
 # Valid events that every table has a place for.
 EVENTS = "events"
+# Readings that events lost, since they were not finite, out of their range or left out by a mapping.
+READINGS_DROPPED = "readings_dropped"
 # Dead letters, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
 DEAD_LETTERS = "dead_letters"
 # Dead letters that came back ten times and were refused again. The log names each of them.

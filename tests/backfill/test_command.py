@@ -495,7 +495,7 @@ time = { path = "Zeit", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }
 decimal = ","
 thousands = "."
 csv = { delimiter = ";", encoding = "cp1252" }
-readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "null" } }
+readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "drop reading" } }
 metadata = { street = "Straße" }
 """
 

@@ -53,7 +53,7 @@ null = ["-", "k. A."]
 csv = { delimiter = ";", encoding = "cp1252" }
 [readings]
 temperature = '"Temp. °C"'
-flow = { path = "Durchfluß", invalid = "null" }
+flow = { path = "Durchfluß", invalid = "drop reading" }
 [metadata]
 site = "Straße"
 """

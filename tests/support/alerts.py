@@ -26,6 +26,7 @@ from pipeline.core.alerts.rules import Rule
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.rows import decoded
 
@@ -67,7 +68,9 @@ class WatchedGroup:
         self._number = START_US
         self._killed, self._latest_before = False, self.latest
         self.use(*rules)
-        self._alerts = GroupAlerts("table", self, replace(TableSchema.for_new_table(), units={"t": "°C"}))
+        self._alerts = GroupAlerts(
+            "table", self, replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric(unit="°C")})
+        )
         self.restart()
 
     def use(self, *rules: Rule) -> None:

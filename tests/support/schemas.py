@@ -2,7 +2,9 @@
 
 from hypothesis import strategies as st
 
+from pipeline.core.events.invalid_readings import Invalid
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
@@ -12,6 +14,7 @@ from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows import Window
 
+_DECLARED = {"t": DeclaredMetric(unit="°C", valid=(-40.0, 60.5)), "air.pm10": DeclaredMetric("µg/m³", "PM10")}
 _families = st.from_regex(r"[-_.A-Za-z0-9]{1,12}", fullmatch=True).filter(
     lambda name: name not in ("tidetable", "latest", "rollup")
 )
@@ -65,5 +68,6 @@ def schemas(draw):
         draw(_rates),
         latest=latest,
         rollups=rollups if whole else (),
-        units=draw(st.sampled_from([{}, {"t": "°C", "air.pm10": "µg/m³"}])) if whole else {},
+        declared=draw(st.sampled_from([{}, _DECLARED])) if whole else {},
+        invalid=draw(st.sampled_from(Invalid)) if whole else Invalid.DROP_READING,
     )

@@ -164,7 +164,7 @@ class TableGuard:
             stored = parsed_text(self.name, text)
         except ServerError as problem:
             return f"has a schema that this release can't read: {problem}"
-        found = [each for each in changes(parsed_text(self.name, self.text), stored) if not each.of_unit]
+        found = [each for each in changes(parsed_text(self.name, self.text), stored) if not each.for_people]
         if unfit := [change.made for change in found if not change.safe]:
             return f"has a schema that the job's rows do not fit: {'; '.join(unfit)}"
         if found:

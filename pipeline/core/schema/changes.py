@@ -1,7 +1,7 @@
 """Compares two schemas, decides which changes are safe for a table with rows, and compares a table with flags."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.core.schema.gc_policies import same_policy
@@ -37,17 +37,18 @@ class Change:
     key: str  # as in the TOML: "layout", "metrics.raw", "policies.stats"
     actual: Any
     wanted: Any
+    of_metric: bool = False  # the change of one metric's declaration
 
     @property
-    def of_unit(self) -> bool:
-        """Whether a metric's unit changes, which concerns no row."""
-        return self.key.startswith("metrics.") and isinstance(self.wanted or self.actual, str)
+    def for_people(self) -> bool:
+        """Whether a metric's unit or label changes, which concerns no row."""
+        return self.of_metric and not self.key.endswith(".valid")
 
     @property
     def safe(self) -> bool:
         """Whether readers still find and read existing rows after the change, except rows of dropped roll-ups."""
         section = self.key.partition(".")[0]
-        if section in ("policies", "rate", "metadata_alone") or self.of_unit:
+        if section in ("policies", "rate", "metadata_alone", "invalid") or self.of_metric:
             return True
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema
@@ -91,10 +92,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
         *_statistics(actual.statistics, wanted.statistics),
         *_rollups(actual, wanted),
-        *_differing(
-            {f"metrics.{metric}.unit": unit for metric, unit in actual.units.items()},
-            {f"metrics.{metric}.unit": unit for metric, unit in wanted.units.items()},
-        ),
+        *(replace(change, of_metric=True) for change in _differing(_of_metrics(actual), _of_metrics(wanted))),
         *(change for change in _differing(before, after) if change.key not in same),
     ]
 
@@ -103,6 +101,14 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[
     for key in dict.fromkeys([*after, *before]):
         if before.get(key) != after.get(key):
             yield Change(key, before.get(key), after.get(key))
+
+
+def _of_metrics(schema: TableSchema) -> dict[str, Any]:
+    return {
+        f"metrics.{metric}.{key}": value
+        for metric, declared in schema.declared.items()
+        for key, value in declared.document().items()
+    }
 
 
 def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Change]:
@@ -146,7 +152,7 @@ def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         if isinstance(value, dict) and key != "rate":
             for name, entry in value.items():
-                if not isinstance(entry, dict):  # as units are
+                if not isinstance(entry, dict):  # as metrics are
                     yield f"{key}.{name}", entry
         else:
             yield key, value
@@ -175,13 +181,14 @@ class DeclaredSchema:
         return TableSchema.default(self.raw or "raw", self.stats or "stats", self.meta or "meta", self.window or HOURLY)
 
     def disagreements(self, schema: TableSchema) -> Iterator[str]:
-        """Yields a phrase for each part of the schema that differs from the flags; ignores policies, rates and units.
+        """Yields a phrase for each part of the schema that differs from the flags.
 
-        The default schema may keep newest readings or not: older tables don't.
+        Ignores policies, rates, units and labels. The default schema may keep newest readings or not: older tables
+        don't.
         """
         if self.default:
             for change in changes(schema, self.schema()):
-                if not change.key.startswith(("policies", "rate", "latest")) and not change.of_unit:
+                if not change.key.startswith(("policies", "rate", "latest")) and not change.for_people:
                     yield f"--schema=default: {change}"
             return
         yield from _differs("the family of readings", self.raw, ", ".join(schema.metrics.families))

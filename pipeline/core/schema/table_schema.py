@@ -7,12 +7,14 @@ from datetime import timedelta
 from functools import cached_property
 
 from pipeline.core.events.event import Event, is_name, serialized
+from pipeline.core.events.invalid_readings import Invalid
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.durations import format_interval
 from pipeline.core.notation.text import shown
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import EncodedRow, Row
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, of_newest, parse_policy
 from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
@@ -30,8 +32,6 @@ MAX_FAMILIES = 100  # Bigtable's limit
 
 MAX_GROWTH = 128
 """The greatest ratio of an event's rows to its own size, in layouts that repeat key and metadata for each metric."""
-
-MAX_UNIT = 32  # characters
 
 _WITHOUT_UNIT = ("count", "coverage", "first_time", "last_time")  # statistics
 _FEW_METRICS = 8  # with no more metrics, the growth is not checked
@@ -82,7 +82,8 @@ class TableSchema:
         rollups: the roll-ups of aggregates.
         rollup_shards: the number of shards among which the sensors of roll-ups are divided; with roll-ups, None stands
             for the number that follows from the rate. It stays with the table: a sensor keeps its shard.
-        units: the units of metrics, for people; no row depends on them.
+        declared: the declarations of metrics.
+        invalid: what becomes of events with readings that are not finite or not in their metric's range.
     """
 
     key: KeyTemplate
@@ -98,7 +99,8 @@ class TableSchema:
     metadata_alone: bool = False
     rollups: tuple[Rollup, ...] = ()
     rollup_shards: int | None = None
-    units: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, DeclaredMetric] = field(default_factory=dict)
+    invalid: Invalid = Invalid.DROP_READING
 
     @classmethod
     def default(
@@ -133,7 +135,7 @@ class TableSchema:
         object.__setattr__(self, "policies", {family: self.completed(family, policy) for family, policy in policies})
         self._check_statistics()
         self._check_rollups()
-        self._check_units()
+        self._check_declared()
 
     def completed(self, family: str, policy: Policy) -> Policy:
         """Returns a family's policy; that of a tier also collects older versions of cells, which nobody reads."""
@@ -211,6 +213,16 @@ class TableSchema:
     def finds_sensors(self) -> bool:
         """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
         return not self.key.time_first and not self.key.missing_metadata(KeyBindings("sensor"))
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """The units of metrics, for people; no row depends on them."""
+        return {metric: declared.unit for metric, declared in self.declared.items() if declared.unit}
+
+    @cached_property
+    def ranges(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the greatest valid readings of the metrics that have a range."""
+        return {metric: declared.valid for metric, declared in self.declared.items() if declared.valid}
 
     def unit_of(self, metric: str, statistic: str | None = None) -> str | None:
         """Returns the unit of a metric's readings or of one of its statistics; None if none is known."""
@@ -365,17 +377,17 @@ class TableSchema:
             object.__setattr__(self, "rollup_shards", self.shards_of_rollups)
             object.__setattr__(self, "rollups", tuple(rollup.with_tiers_of(windows) for rollup in self.rollups))
 
-    def _check_units(self) -> None:
-        for metric, unit in self.units.items():
+    def _check_declared(self) -> None:
+        for metric, declared in self.declared.items():
             key = f"metrics.{metric}"
             if metric in self.metrics.families:
-                raise SchemaError(key, "is a family; a metric of the same name can't have a unit")
+                raise SchemaError(key, "is a family; a metric of the same name can't be declared")
             if not is_name(metric):
-                raise SchemaError(key, "is not a metric's name; a unit is that of one metric, like [metrics.pm10]")
+                raise SchemaError(key, "is not a metric's name; each metric has a section of its own: [metrics.pm10]")
             if self.metrics.family_of(metric) is None:
-                raise SchemaError(key, "no family takes this metric; add it to one, or leave its unit out")
-            if not unit.strip() or not unit.isprintable() or len(unit) > MAX_UNIT:
-                raise SchemaError(f"{key}.unit", f"takes 1 to {MAX_UNIT} printable characters, not {shown(unit)}")
+                raise SchemaError(key, "no family takes this metric; add it to one, or leave this out")
+            for name, problem in declared.problems():
+                raise SchemaError(f"{key}.{name}", problem)
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():

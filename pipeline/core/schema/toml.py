@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
+from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_interval, parse_interval
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
@@ -27,9 +29,10 @@ _S = TypeVar("_S")
 _T = TypeVar("_T")
 
 _TABLES = ("metrics", "metadata", "tiers", "statistics", "rollups", "policies", "rate")
-_KEYS = ("key", "layout", "values", "latest", "metadata_alone", *_TABLES)
+_KEYS = ("key", "layout", "values", "latest", "metadata_alone", "invalid", *_TABLES)
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _SECOND_TABLE = re.compile(r"\('metrics', '([^']+)'\) twice")  # in the parser's message
+_METRIC_KEYS = ("unit", "label", "valid")
 _ROLLUP_KEYS = ("by", "tiers", "metrics")
 _RATE_LIMITS = {
     "metrics": (1, MAX_READINGS),
@@ -57,7 +60,7 @@ def parse_schema(text: str, current: TableSchema | None = None) -> TableSchema:
     except ValueError as error:
         hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
         if found := _SECOND_TABLE.search(str(error)):
-            hint = f"; if {found[1]} is a family, the metric of the same name can't have a unit"
+            hint = f"; if {found[1]} is a family, the metric of the same name can't be declared"
         raise SchemaError("schema", f"it is not TOML: {error}{hint}") from None
     if current is not None:
         _complete(document, current)
@@ -103,7 +106,8 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         metadata_alone=_flag(document, "metadata_alone"),
         rollups=tuple(_rollup(f"rollups.{name}", name, rollups[name]) for name in rollups if name != SHARDS),
         rollup_shards=_number(rollups, SHARDS, 1, MAX_SHARDS, "rollups") if SHARDS in rollups else None,
-        units=_units(document),
+        declared=_declared(document),
+        invalid=_invalid(document),
     )
 
 
@@ -116,8 +120,10 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         document["latest"] = schema.latest
     if schema.metadata_alone:
         document["metadata_alone"] = True
-    units = {metric: {"unit": unit} for metric, unit in sorted(schema.units.items())}
-    document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs} | units
+    if schema.invalid is not Invalid.DROP_READING:
+        document["invalid"] = str(schema.invalid)
+    declared = {metric: declared.document() for metric, declared in sorted(schema.declared.items())}
+    document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs} | declared
     if not schema.layout.serializes:
         document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
     document["tiers"] = {tier.window.text: tier.family for tier in schema.tiers}
@@ -172,28 +178,40 @@ def _values(text: str) -> Values:
 
 
 def _metric_rules(document: Mapping[str, Any]) -> FamilyRules:
-    """Returns the families of readings; the default one if the section has nothing but units."""
+    """Returns the families of readings; the default one if the section has nothing but metrics."""
     default = {"raw": ["*"]}
     section = _table(document, "metrics", default)
     families = {name: entry for name, entry in section.items() if not isinstance(entry, dict)}
     return _rules({} if section and not families else {"metrics": families}, "metrics", default)
 
 
-def _units(document: Mapping[str, Any]) -> dict[str, str]:
-    units = {}
+def _declared(document: Mapping[str, Any]) -> dict[str, DeclaredMetric]:
+    declared = {}
     for metric, entry in _table(document, "metrics", {}).items():
         if not isinstance(entry, dict):
             continue
         key = f"metrics.{metric}"
         for each in entry:
-            if each != "unit":
+            if each not in _METRIC_KEYS:
                 dotted = isinstance(entry[each], dict)
                 hint = f'; quote a name with a dot: [metrics."{metric}.{each}"]' if dotted else ""
-                raise SchemaError(f"{key}.{each}", f"there is no such key; the key of a metric is unit{hint}")
+                keys = ", ".join(_METRIC_KEYS)
+                raise SchemaError(f"{key}.{each}", f"there is no such key; the keys of a metric are {keys}{hint}")
         if not entry:
-            raise SchemaError(f"{key}.unit", 'is needed, like "µg/m³"')
-        units[metric] = _text(entry, "unit", "µg/m³", f"{key}.")
-    return units
+            raise SchemaError(key, f'is empty; it takes {", ".join(_METRIC_KEYS)}, like unit = "µg/m³"')
+        declared[metric] = DeclaredMetric(
+            _text(entry, "unit", "µg/m³", f"{key}.") if "unit" in entry else None,
+            _text(entry, "label", "Fine dust", f"{key}.") if "label" in entry else None,
+            _parsed(f"{key}.valid", entry["valid"], parse_range) if "valid" in entry else None,
+        )
+    return declared
+
+
+def _invalid(document: Mapping[str, Any]) -> Invalid:
+    text = _text(document, "invalid", Invalid.DROP_READING)
+    if text not in list(Invalid):
+        raise SchemaError("invalid", f"{text!r} is none of {', '.join(Invalid)}")
+    return Invalid(text)
 
 
 def _rules(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:

@@ -12,6 +12,7 @@ from pipeline.cloud.tables import table_guard, tables
 from pipeline.cloud.tables.retention_notes import noted_id
 from pipeline.cloud.tables.schema_store import read_schema, write_schema
 from pipeline.cloud.tables.table_guard import AnotherTable, TableGuard
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
@@ -128,7 +129,7 @@ def test_a_change_of_units(name, caplog):
     """No row depends on a unit, so the job says nothing."""
     stored = read_schema(name)
     guard = guard_of(name, schema=stored)
-    write_schema(name, replace(stored, units={"t": "m"}), guard.text)
+    write_schema(name, replace(stored, declared={"t": DeclaredMetric(unit="m")}), guard.text)
     with caplog.at_level(logging.WARNING):
         guard.check()
     assert not caplog.records

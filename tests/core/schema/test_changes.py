@@ -45,11 +45,21 @@ def found_changes(stored, requested):
         ('rate.every = "1s"', "", [f"rate is {RATE}, wanted absent"]),
         ("", 'metrics.t.unit = "m"', ["metrics.t.unit is absent, wanted 'm'"]),
         ('metrics.t.unit = "m"', "", ["metrics.t.unit is 'm', wanted absent"]),
+        (
+            "metrics.t.valid = [0, 1]",
+            'metrics.t = { valid = [0, 2], label = "T" }',
+            ["metrics.t.label is absent, wanted 'T'", "metrics.t.valid is [0, 1], wanted [0, 2]"],
+        ),
+        (
+            "metrics.t.valid = [0, 1]",
+            'invalid = "refuse event"',
+            ["metrics.t.valid is [0, 1], wanted absent", "invalid is absent, wanted 'refuse event'"],
+        ),
         ("", "metadata_alone = true", ["metadata_alone is absent, wanted True"]),
     ],
 )
 def test_safe(stored, requested, changed):
-    """Changes of policies, globs, units, the rate and metadata alone are safe, and so are new families and tiers."""
+    """Changes of policies, globs, metrics, the rate and metadata alone are safe, and so are new families and tiers."""
     found = found_changes(stored, requested)
     assert [str(change) for change in found] == changed
     assert all(change.safe for change in found)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
@@ -97,13 +98,15 @@ def test_a_complete_schema():
     )
 
 
-def test_units():
-    """A metric's table declares its unit, beside the families or instead of them; they are written by name."""
-    text = DEFAULT.replace(
-        'raw = ["*"]\n', 'raw = ["*"]\n\n[metrics."air.pm10"]\nunit = "µg/m³"\n\n[metrics.t]\nunit = "°C"\n'
-    )
-    schema = parse_schema('[metrics.t]\nunit = "°C"\n[metrics."air.pm10"]\nunit = "µg/m³"')
+def test_declared_metrics():
+    """A metric's table declares it, beside the families or instead of them; they are written by name."""
+    of_pm10 = '[metrics."air.pm10"]\nunit = "µg/m³"\nlabel = "PM10"\nvalid = [0, 1000.5]\n'
+    of_t = '[metrics.t]\nunit = "°C"\n'
+    text = DEFAULT.replace('raw = ["*"]\n', f'raw = ["*"]\n\n{of_pm10}\n{of_t}')
+    schema = parse_schema(of_t + of_pm10)
+    assert schema.declared["air.pm10"] == DeclaredMetric("µg/m³", "PM10", (0.0, 1000.5))
     assert schema.units == {"t": "°C", "air.pm10": "µg/m³"}
+    assert schema.ranges == {"air.pm10": (0.0, 1000.5)}
     assert schema.metrics == TableSchema.default().metrics
     assert format_schema(schema) == text
     assert parse_schema(text) == schema
@@ -138,12 +141,12 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; the keys are key, layout, values, latest, metadata_alone, "
+            "keys: there is no such key; the keys are key, layout, values, latest, metadata_alone, invalid, "
             "metrics, metadata, tiers, statistics, rollups, policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; the keys are key, layout, values, latest, metadata_alone, "
+            "'a\\nb': there is no such key; the keys are key, layout, values, latest, metadata_alone, invalid, "
             "metrics, metadata, tiers, statistics, rollups, policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
@@ -160,26 +163,39 @@ def test_round_trip(schema):
         (
             '[metrics]\nraw = ["*"]\n[metrics.raw]\nunit = "m"',
             "schema: it is not TOML: Cannot declare ('metrics', 'raw') twice (at line 3, column 13); if raw is a "
-            "family, the metric of the same name can't have a unit",
+            "family, the metric of the same name can't be declared",
         ),
-        ("[metrics.t]", 'metrics.t.unit: is needed, like "µg/m³"'),
+        ("[metrics.t]", 'metrics.t: is empty; it takes unit, label, valid, like unit = "µg/m³"'),
         (
             f'[metrics.t]\nunit = "{"m" * 33}"',
             f"metrics.t.unit: takes 1 to 32 printable characters, not '{'m' * 33}'",
         ),
         ('[metrics.t]\nunit = "\\u202e"', "metrics.t.unit: takes 1 to 32 printable characters, not '\\u202e'"),
-        ('[metrics.t]\nname = "m"', "metrics.t.name: there is no such key; the key of a metric is unit"),
+        (
+            '[metrics.t]\nname = "m"',
+            "metrics.t.name: there is no such key; the keys of a metric are unit, label, valid",
+        ),
+        ('[metrics.t]\nlabel = " "', "metrics.t.label: takes 1 to 64 printable characters, not ' '"),
+        *(
+            (
+                f"[metrics.t]\nvalid = {value}",
+                f"metrics.t.valid: takes the least and the greatest valid number, like [-40, 60], not {value:.80}",
+            )
+            for value in ("[60, -40]", "[0]", "7", "[0, inf]", "[nan, 1]", "['0', 2]")
+        ),
+        ('invalid = "drop reading"', "invalid: 'null' is none of drop reading, refuse event"),
         (
             '[metrics.a.b]\nunit = "m"',
-            'metrics.a.b: there is no such key; the key of a metric is unit; quote a name with a dot: [metrics."a.b"]',
+            "metrics.a.b: there is no such key; the keys of a metric are unit, label, valid; quote a name with a dot: "
+            '[metrics."a.b"]',
         ),
         (
             '[metrics."log_*"]\nunit = "m"',
-            "metrics.log_*: is not a metric's name; a unit is that of one metric, like [metrics.pm10]",
+            "metrics.log_*: is not a metric's name; each metric has a section of its own: [metrics.pm10]",
         ),
         (
             '[metrics]\nraw = ["t"]\n[metrics.u]\nunit = "m"',
-            "metrics.u: no family takes this metric; add it to one, or leave its unit out",
+            "metrics.u: no family takes this metric; add it to one, or leave this out",
         ),
         ("[tiers]\n1h = 1", 'tiers.1h: takes a string, like "stats", not 1'),
         (
