@@ -20,7 +20,7 @@ from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, b
 from pipeline.core.decoding.mapping.language import model
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
-from pipeline.core.decoding.mapping.values import conversions, nodes
+from pipeline.core.decoding.mapping.values import conversions, nodes, times
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
@@ -220,9 +220,9 @@ class Compiler:
             return
         if source.template is not None:
             depth, text = self._template(key, source)
-            yield depth, nodes.composed(text, conversions.time_of(key, Leaf("string"), source))
+            yield depth, nodes.composed(text, times.time_of(key, Leaf("string"), source))
             return
-        yield from self._converted(key, path, lambda node: conversions.time_of(key, node, source))
+        yield from self._converted(key, path, lambda node: times.time_of(key, node, source))
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
         depths, parts = [ROOT], list[str | ScopeGetter]()
