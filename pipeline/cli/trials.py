@@ -54,6 +54,9 @@ def _outcome_lines(trial: Trial) -> Iterator[Text]:
         yield Text(f"… {len(trial.events) - _MAX_EVENTS:,} more events; --format json prints all")
     for problem in trial.problems:
         yield Text(_cut(f"refused  {problem.reason}: {problem.detail}"), style="red")
+    if trial.replaced_times:
+        count, first = counted(len(trial.replaced_times), "event"), trial.replaced_times[0]
+        yield Text(_cut(f"next time in the list  {count}: {first.detail}"))
     if trial.skipped:
         yield Text(f"skipped  {trial.skipped:,}: by conditions, or because an element has no reading")
     if not trial.events and not trial.problems and not trial.skipped:

@@ -20,6 +20,8 @@ MESSAGES = "messages"
 EMPTY_BATCHES = "empty_batches"
 # Fields of built-in messages that their types do not have.
 UNKNOWN_FIELDS = "unknown_fields"
+# Events whose time is not the first that is set in a mapping's list of times, since that is invalid or not plausible.
+REPLACED_TIMES = "replaced_times"
 # Valid events that every table has a place for.
 EVENTS = "events"
 # Dead letters, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.

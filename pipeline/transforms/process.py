@@ -121,12 +121,14 @@ class Decoder:
                 decoded = message_type.decode(message, latest_us, checks, metadata_alone=metadata_alone)
             except BadData as problem:
                 decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
-            name, of_message, refused, skipped, unknown_fields = decoded
+            name, of_message, refused, skipped, unknown_fields, replaced_times = decoded
             events += of_message
             for part, why in refused:
                 dead_letters += self._refuse(part, why, now_us)
             if unknown_fields:
                 counts[metrics.UNKNOWN_FIELDS] += unknown_fields
+            if replaced_times:
+                counts[metrics.REPLACED_TIMES] += len(replaced_times)
             if not (of_message or refused or skipped):
                 counts[metrics.EMPTY_BATCHES] += 1
             if self._by_type and name in self._types.names:

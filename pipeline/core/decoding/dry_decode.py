@@ -25,6 +25,7 @@ class Trial(NamedTuple):
         problems: the problems that would make the message, or events of its batch, dead letters.
         skipped: the number of messages or elements that conditions of a mapping leave out.
         is_assumed: whether the type was assumed, since nothing names it.
+        replaced_times: the problems of times for which a mapping takes the next of their list.
     """
 
     type: str
@@ -34,6 +35,7 @@ class Trial(NamedTuple):
     problems: list[BadData]
     skipped: int = 0
     is_assumed: bool = False
+    replaced_times: Sequence[BadData] = ()
 
     def document(self) -> dict[str, Any]:
         """Returns the trial as a JSON object."""
@@ -48,6 +50,7 @@ class Trial(NamedTuple):
             ],
             "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
             "skipped": self.skipped,
+            "replaced_times": len(self.replaced_times),
         }
 
 
@@ -77,7 +80,12 @@ class Trials:
         except BadData as problem:
             return tried._replace(problems=[problem])
         problems = [problem for _, problem in decoded.refused]
-        return tried._replace(events=decoded.events, problems=problems, skipped=decoded.skipped)
+        return tried._replace(
+            events=decoded.events,
+            problems=problems,
+            skipped=decoded.skipped,
+            replaced_times=decoded.replaced_times,
+        )
 
 
 def _json_of(one: MessageType, message: Message) -> Any:

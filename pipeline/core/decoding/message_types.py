@@ -51,6 +51,7 @@ class Decoded(NamedTuple):
         refused: messages that must become dead letters, with the reasons.
         skipped: the number of messages or elements that conditions of a mapping left out.
         unknown_fields: the number of fields that ``SensorEvent`` does not have.
+        replaced_times: the problems of times for which a mapping takes the next of their list.
     """
 
     type: str
@@ -58,6 +59,7 @@ class Decoded(NamedTuple):
     refused: list[tuple[Message, BadData]]
     skipped: int = 0
     unknown_fields: int = 0
+    replaced_times: Sequence[BadData] = ()
 
 
 class MessageType(Protocol):
@@ -145,7 +147,7 @@ class BuiltIn:
             refused = refused_once(message, [problem for _, problem in problems])
         else:
             refused = [(event_alone(message, at, protos[at]), problem) for at, problem in problems] if problems else []
-        return _new(Decoded, (self.name, events, refused, 0, unknown))  # a third of the time of its own constructor
+        return _new(Decoded, (self.name, events, refused, 0, unknown, ()))  # a third of the time of its own constructor
 
 
 def _validate_known(validate_one: _Validate, event: SensorEvent, latest_us: int) -> Event:
@@ -240,7 +242,7 @@ class MappedType:
         if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
             return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone)
         root, mapper = self.parse(message)
-        mapped = mapper.map(message, root, metadata_alone=metadata_alone)
+        mapped = mapper.map(message, root, latest_us, metadata_alone=metadata_alone)
         validate = partial(valid_event, metadata_alone=metadata_alone)
         events, problems = valid_events(mapped.events, validate, latest_us, checks)
         for index, problem in problems:
@@ -248,7 +250,9 @@ class MappedType:
             if problem.reason is Reason.NO_READINGS:
                 problem = kept_digits(made.metadata) or problem
             mapped.problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
-        return Decoded(self.name, events, refused_once(message, mapped.problems), mapped.skipped)
+        return Decoded(
+            self.name, events, refused_once(message, mapped.problems), mapped.skipped, 0, mapped.replaced_times
+        )
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
         """Returns the content of a message's payload, and its mapper. Raises BadData."""
