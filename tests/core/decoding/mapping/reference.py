@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
+from pipeline.core.events.event import EARLIEST_US, LATEST_US
 from pipeline.core.events.reasons import Reason
 from tests.core.decoding.mapping.generated import Drawn, Entry, Way, kind_of
 
@@ -72,7 +73,7 @@ class Expected:
         sensor, time_us = "s", self._published_us
         if isinstance(self._drawn.last.node, Descriptor):
             sensor = element["id"] or "s"
-            time_us = int(element["t"]) * 1000 or time_us
+            time_us = self._time_us(int(element["t"]))
         key = sensor, time_us
         if key not in self._events:
             self._events[key] = readings, metadata
@@ -83,6 +84,13 @@ class Expected:
                 if any(old[name] != new[name] for name in old.keys() & new.keys()):
                     raise Refused({Reason.NAME_COLLISION})
             self._events[key] = known[0] | readings, known[1] | metadata
+
+    def _time_us(self, number: int) -> int:
+        """Returns the time that a number stands for; the publish time if it is 0 or not plausible."""
+        _, unit_us, epoch_us, length_us, from_us, age_us = self._drawn.clock
+        time_us = number * unit_us + epoch_us - length_us
+        earliest_us = max(EARLIEST_US, from_us, self._published_us - age_us)
+        return time_us if number and earliest_us <= time_us <= LATEST_US else self._published_us
 
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
         for label, kind, value in self._found(entry, element):
