@@ -87,6 +87,7 @@ class Summary:
                 for lost in self.outcome.repeated.examples
             ],
             "skipped": self._skipped,
+            "replaced_times": self._of(metrics.REPLACED_TIMES),
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
@@ -145,6 +146,8 @@ class Summary:
                     click.echo(f"  {plain(path)}: {counted(number, 'record')}")
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        if replaced := self._of(metrics.REPLACED_TIMES):
+            click.echo(f"times that are not plausible, replaced by the next of a mapping's list: {replaced:,}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
         if again := self.outcome.repeated.readings:
             click.echo(

@@ -124,7 +124,7 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
         try:
             found, is_leap = read(text), False
         except ValueError:
-            unusual = _unusual(read, text)
+            unusual = unusual_time(read, text)
             if unusual is None:
                 raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, which is not {expected}") from None
             found, is_leap = unusual
@@ -139,7 +139,7 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
     return parse
 
 
-def _unusual(read: Callable[[str], datetime], text: str) -> tuple[datetime, bool] | None:
+def unusual_time(read: Callable[[str], datetime], text: str) -> tuple[datetime, bool] | None:
     """Returns the time in a text that does not fit as it is, and whether it is a leap second; None if it is no time.
 
     24:00 is 0:00 of the next day. A leap second, 60, is the last microsecond before the next minute.
