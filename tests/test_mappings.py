@@ -99,6 +99,7 @@ def test_every_mapping_is_tried():
     """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
         JSON: 1, CORRECTED: 1, "Many values at once": 1, "Leave messages out": 1, "Several types": 1,
+            "Plausible times": 1,
     }  # fmt: skip
 
 

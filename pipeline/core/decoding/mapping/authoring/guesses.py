@@ -147,7 +147,7 @@ class TimeNotation(NamedTuple):
 
     Attributes:
         epoch: the date from which numbers count; empty for 1970.
-        interval: what stands between the two times of an interval; empty if there is one time.
+        interval: the text between the two times of an interval; empty for single times.
         is_local: whether the times have no offset.
         swapped: the format that reads day and month the other way round, if it fits as well.
         is_date: whether the times are dates without a time of day.
@@ -256,7 +256,7 @@ def _fits(time_format: str, texts: Iterable[str]) -> bool:
 
 def _parsed(text: str, time_format: str) -> datetime | None:
     try:
-        time = _read(lambda one: datetime.strptime(one, time_format), text)
+        time = _read(lambda written: datetime.strptime(written, time_format), text)
     except re.error:
         return None
     return time if time and time.year >= 1900 else None

@@ -325,9 +325,9 @@ class CompiledBranch:
 
         def get(scope: Scope) -> int | None:
             replaced: BadData | None = None
-            for one in getters:
+            for get_time in getters:
                 try:
-                    time_us = one(scope)
+                    time_us = get_time(scope)
                 except BadData as problem:
                     if problem.reason not in NO_TIME or isinstance(problem, ClocksChanged):
                         raise

@@ -334,7 +334,7 @@ def _check_time(key: str, table: dict[str, Any]) -> None:
     rules = (
         ("ambiguous", "time_zone", "it is for a time with a time_zone, whose clocks change"),
         ("epoch", "unit", 'it is for a number with a unit, like unit = "d"'),
-        ("stamps", "length", 'it needs the length of what ends then, like length = "15m"'),
+        ("stamps", "length", 'it needs the length of the interval, like length = "15m"'),
         ("length", "stamps", 'it is for a time with stamps = "end"'),
     )
     for name, needed, problem in rules:

@@ -28,7 +28,7 @@ _MAX_UNUSUAL = 200  # characters of a text that is tried in other ways
 
 
 class ClocksChanged(BadData):
-    """Raised for a local time that clocks skip or show twice: the mapping can tell, so no other time replaces it."""
+    """Raised for a local time that clocks skip or show twice. No other time replaces it: the mapping can decide it."""
 
 
 def time_of(key: str, node: Node, source: Source) -> Getter:
@@ -122,15 +122,15 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
     def parse(text: str) -> int:
         text = text.strip()
         try:
-            found, is_leap = read(text), False
+            local, is_leap = read(text), False
         except ValueError:
             unusual = unusual_time(read, text)
             if unusual is None:
                 raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, which is not {expected}") from None
-            found, is_leap = unusual
-        if found.tzinfo is None and zone is not None:
-            found = _in_zone(found, zone, source, f"{key} is {shown(text)}")
-        time_us = from_datetime(found)
+            local, is_leap = unusual
+        if local.tzinfo is None and zone is not None:
+            local = _in_zone(local, zone, source, f"{key} is {shown(text)}")
+        time_us = from_datetime(local)
         if is_leap and (time_us + 1) % DAY_US:
             problem = f"{key} is {shown(text)}, but a leap second ends a day of UTC"
             raise BadData(Reason.INVALID_EVENT_TIME, problem)
@@ -140,26 +140,26 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
 
 
 def unusual_time(read: Callable[[str], datetime], text: str) -> tuple[datetime, bool] | None:
-    """Returns the time in a text that does not fit as it is, and whether it is a leap second; None if it is no time.
+    """Returns the time in a text that does not fit as it is, and whether it is a leap second; None if it is not a time.
 
     24:00 is 0:00 of the next day. A leap second, 60, is the last microsecond before the next minute.
     """
     if len(text) > _MAX_UNUSUAL:
         return None
     text = text.replace("t", "T").replace("z", "Z")
-    if found := _read(read, text):
-        return found, False
+    if usual := _read(read, text):
+        return usual, False
     for at in range(len(text) - 1):
         before, number, after = text[:at], text[at : at + 2], text[at + 2 :]
         # Which number is the hour, or the seconds, shows the time with another one in its place.
         if number == "24":
-            found, later = (_read(read, f"{before}{hour}{after}") for hour in ("00", "01"))
-            if found and later and found.time() == time() and later.hour == 1:
-                return (found + timedelta(days=1), False) if found.date() < date.max else None
+            midnight, later = (_read(read, f"{before}{hour}{after}") for hour in ("00", "01"))
+            if midnight and later and midnight.time() == time() and later.hour == 1:
+                return (midnight + timedelta(days=1), False) if midnight.date() < date.max else None
         elif number == "60":
-            found, earlier = (_read(read, f"{before}{second}{after}") for second in ("59", "58"))
-            if found and earlier and (found.second, earlier.second) == (59, 58):
-                return found.replace(microsecond=999_999), True
+            last, earlier = (_read(read, f"{before}{second}{after}") for second in ("59", "58"))
+            if last and earlier and (last.second, earlier.second) == (59, 58):
+                return last.replace(microsecond=999_999), True
     return None
 
 
@@ -194,7 +194,7 @@ def publish_time_us(message: Message) -> int | None:
 
 
 def settler(key: str, source: Source) -> Callable[[int, Message], int] | None:
-    """Returns the function that turns what a source reads, a stamp, into the event time of a message.
+    """Returns the function that turns a stamp, as a source reads it, into the event time of a message.
 
     It takes a stamp at the end of an interval back to its beginning, and raises BadData for a time that the mapping
     does not believe. Returns None if the source declares nothing of that.
@@ -220,7 +220,7 @@ def settler(key: str, source: Source) -> Callable[[int, Message], int] | None:
 
 
 def _before(time_us: int, length_us: int, zone: ZoneInfo | None) -> int:
-    """Returns the time before a length; of whole days, what a zone's clocks showed then: days differ in length."""
+    """Returns the time before a length; of whole days, by the clocks of a zone, whose days differ in length."""
     if zone is not None:
         try:
             local = to_datetime(time_us).astimezone(zone).replace(tzinfo=None, fold=0)
