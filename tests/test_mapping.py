@@ -141,6 +141,7 @@ def test_try_files(folder: Path):
         "events": [{"sensor_id": "a", "event_time": TIME, "readings": {"c": 21.5}, "metadata": {}}],
         "refused": [],
         "skipped": 0,
+        "replaced_times": 0,
     }
     assert (bad["message"]["celsius"], bad["events"]) == (1, [])
     detail = "the mapping finds no sensor: none of its paths is set"

@@ -99,6 +99,7 @@ def test_every_mapping_is_tried():
     """The tests below try the mappings of these sections."""
     assert {title: len(found) for title, body in SECTIONS.items() if (found := blocks("toml", body))} == {
         JSON: 1, CORRECTED: 1, "Many values at once": 1, "Leave messages out": 1, "Several types": 1,
+            "Plausible times": 1,
     }  # fmt: skip
 
 
@@ -279,6 +280,26 @@ def test_every_format():
 
 
 # Their other sections
+
+
+def test_plausible_times():
+    """The list of the page takes the publish time in place of a time that is not plausible."""
+    (line,) = blocks("toml", SECTIONS["Plausible times"])
+    text = 'message = "json"\nsensor = { constant = "s" }\n' + line + 'readings.v = "v"'
+    for at, wanted in ((T - 5, T - 5), (7, T), ("x", T), (T - 31 * 86_400, T), (2_085_956_896, T)):
+        assert read(text, {"at": at, "v": 1}).events == [event("s", wanted, {"v": 1})], at
+
+
+def test_times_of_the_page():
+    """What the page says of leap seconds and of the end of an interval."""
+    head = 'message = "json"\nsensor = { constant = "s" }\nreadings.v = "v"\ntime = { path = "at"'
+    leap, read_as = re.findall(r"`(23:[0-9:.]+)`", SECTIONS["Times"])
+    keys = re.findall(r'`(stamps = "end")` and `(length = "15m")`', SECTIONS["Values"])[0]
+    for at, more, wanted in (
+        (f"2016-12-31 {leap}", "", f"2016-12-31 {read_as}"),
+        ("2026-01-17 01:00", ", ".join(("", *keys)), "2026-01-17 00:45"),
+    ):
+        assert read(f"{head}{more} }}", {"at": at, "v": 1}).events == [event("s", parse_time(wanted) / 1e6, {"v": 1})]
 
 
 def test_elements_of_one_event():

@@ -89,6 +89,7 @@ class Summary:
             ],
             "skipped": self._skipped,
             "dropped_readings": self._of(metrics.READINGS_DROPPED),
+            "replaced_times": self._of(metrics.REPLACED_TIMES),
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
@@ -150,6 +151,8 @@ class Summary:
         if dropped := self._of(metrics.READINGS_DROPPED):
             see = f"; see {dead_letters}" if dead_letters else ""
             click.echo(f"{counted(dropped, 'reading')} left out, since they are not valid; their events were kept{see}")
+        if replaced := self._of(metrics.REPLACED_TIMES):
+            click.echo(f"times that are not plausible, replaced by the next of a mapping's list: {replaced:,}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
         if again := self.outcome.repeated.readings:
             click.echo(

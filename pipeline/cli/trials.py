@@ -57,6 +57,9 @@ def _outcome_lines(trial: Trial) -> Iterator[Text]:
         yield Text(_cut(f"refused  {problem.reason}: {problem.detail}"), style="red")
     for problem in trial.dropped:
         yield Text(_cut(f"left out  {problem.reason}: {problem.detail}"), style="yellow")
+    if trial.replaced_times:
+        count, first = counted(len(trial.replaced_times), "time"), trial.replaced_times[0]
+        yield Text(_cut(f"replaced  {count}: {first.detail}"))
     if trial.skipped:
         yield Text(f"skipped  {trial.skipped:,}: by conditions, or because an element has no reading")
     if not trial.events and not trial.problems and not trial.skipped:

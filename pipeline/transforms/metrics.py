@@ -20,6 +20,8 @@ MESSAGES = "messages"
 EMPTY_BATCHES = "empty_batches"
 # Fields of built-in messages that their types do not have.
 UNKNOWN_FIELDS = "unknown_fields"
+# Events whose time is not the first that is set in a mapping's list of times, since that is invalid or not plausible.
+REPLACED_TIMES = "replaced_times"
 # Valid events that every table has a place for.
 EVENTS = "events"
 # Readings that events lost, since they were not finite, out of their range or left out by a mapping.

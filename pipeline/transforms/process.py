@@ -147,7 +147,7 @@ class Decoder:
                 )
             except BadData as problem:
                 decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
-            name, of_message, refused, skipped, unknown_fields, dropped_readings, losses = decoded
+            name, of_message, refused, skipped, unknown_fields, dropped_readings, losses, replaced_times = decoded
             events += of_message
             for part, why in refused:
                 dead_letters += self._refuse(part, why, now_us)
@@ -157,6 +157,8 @@ class Decoder:
                     dead_letters += self._sampled_letters(part, lost, now_us)
             if unknown_fields:
                 counts[metrics.UNKNOWN_FIELDS] += unknown_fields
+            if replaced_times:
+                counts[metrics.REPLACED_TIMES] += len(replaced_times)
             if not (of_message or refused or skipped):
                 counts[metrics.EMPTY_BATCHES] += 1
             if self._by_type and name in self._types.names:

@@ -98,6 +98,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "lost_readings": 0,
         "lost_examples": [],
         "skipped": 0,
+        "replaced_times": 0,
         "refused": 2,
         "malformed": 2,
         "dead_letters": {},

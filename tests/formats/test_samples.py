@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.authoring.rows import Sampled
 from pipeline.core.decoding.message_types import MappedType
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.samples import draft_of, read_sample, trials_of_sample
 from pipeline.formats.values import UnreadableFile
 
@@ -180,3 +181,22 @@ CELLS = st.one_of(
 def test_every_draft_compiles(records: list[dict[str, Any]]) -> None:
     """Whatever the columns are called and contain."""
     MappedType("draft", draft_of(Sampled(records, "records", "name"))).compile()
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "time", "at"),
+    [
+        ("Zeit", ("16.02.2026 23:45", "16.02.2026 24:00"), {"format": "%d.%m.%Y %H:%M"}, "2026-02-17T00:00:00Z"),
+        (
+            "von bis", ("16.02.2026 23:00 - 16.02.2026 24:00", "17.02.2026 00:00 - 17.02.2026 01:00"),
+            {"interval": " - ", "format": "%d.%m.%Y %H:%M"}, "2026-02-17T00:00:00Z",
+        ),
+        ("Date", ("46069.5", "46070.4375"), {"unit": "d", "epoch": "1899-12-30"}, AT),
+    ],
+)  # fmt: skip
+def test_times_at_the_end_of_days_intervals_and_day_numbers(tmp_path, name, cells, time, at):
+    """The notation is found. Numbers that might count days are readings if no name says that they are times."""
+    rows = "".join(f"a,{cell},{load}\n" for cell, load in zip(cells, (40_000, 50_000), strict=True))
+    document, _, events = drafted(tmp_path / "a.csv", f"sensor,{name},load\n{rows}".encode(), "UTC")
+    assert document["time"] == {"path": f'"{name}"' if " " in name else name, **time, "time_zone": "UTC"}
+    assert events[-1][1:3] == (parse_time(at), {"load": 50_000.0})

@@ -26,6 +26,7 @@ class Trial(NamedTuple):
         skipped: the number of messages or elements that conditions of a mapping leave out.
         dropped: the problems of readings that events lose: the first of each metric and reason.
         is_assumed: whether the type was assumed, since nothing names it.
+        replaced_times: the problems of times for which a mapping takes the next of their list.
     """
 
     type: str
@@ -36,6 +37,7 @@ class Trial(NamedTuple):
     skipped: int = 0
     dropped: Sequence[BadData] = ()
     is_assumed: bool = False
+    replaced_times: Sequence[BadData] = ()
 
     def document(self) -> dict[str, Any]:
         """Returns the trial as a JSON object."""
@@ -51,6 +53,7 @@ class Trial(NamedTuple):
             "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
             "dropped": [{"reason": problem.reason, "detail": problem.detail} for problem in self.dropped],
             "skipped": self.skipped,
+            "replaced_times": len(self.replaced_times),
         }
 
 
@@ -80,8 +83,13 @@ class Trials:
         except BadData as problem:
             return tried._replace(problems=[problem])
         problems = [problem for _, problem in decoded.refused]
-        dropped = [problem for _, lost in decoded.losses for problem in lost.values()]
-        return tried._replace(events=decoded.events, problems=problems, skipped=decoded.skipped, dropped=dropped)
+        return tried._replace(
+            events=decoded.events,
+            problems=problems,
+            skipped=decoded.skipped,
+            dropped=[problem for _, lost in decoded.losses for problem in lost.values()],
+            replaced_times=decoded.replaced_times,
+        )
 
 
 def _json_of(one: MessageType, message: Message) -> Any:

@@ -51,6 +51,7 @@ class Decoded(NamedTuple):
         unknown_fields: the number of fields that ``SensorEvent`` does not have.
         dropped: the number of readings that events lost.
         losses: messages whose events lost readings, with the problems by metric: the first of each metric and reason.
+        replaced_times: the problems of times for which a mapping takes the next of their list.
     """
 
     type: str
@@ -60,6 +61,7 @@ class Decoded(NamedTuple):
     unknown_fields: int = 0
     dropped: int = 0
     losses: Sequence[tuple[Message, dict[str, BadData]]] = ()
+    replaced_times: Sequence[BadData] = ()
 
 
 class MessageType(Protocol):
@@ -185,7 +187,7 @@ class BuiltIn:
             refused = [(event_alone(message, at, protos[at]), problem) for at, problem in problems] if problems else []
         losses = [(event_alone(message, at, protos[at]), lost) for at, lost in dropped.first.items()] if dropped else []
         # A third of the time of its own constructor.
-        return _new(Decoded, (self.name, events, refused, 0, unknown, dropped.number if dropped else 0, losses))
+        return _new(Decoded, (self.name, events, refused, 0, unknown, dropped.number if dropped else 0, losses, ()))
 
 
 def _validate_known(validate_one: _Validate, event: SensorEvent, latest_us: int) -> Event:
@@ -286,7 +288,7 @@ class MappedType:
         if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
             return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid)
         root, mapper = self.parse(message)
-        mapped = mapper.map(message, root, metadata_alone=metadata_alone)
+        mapped = mapper.map(message, root, latest_us, metadata_alone=metadata_alone)
         validate = partial(valid_event, metadata_alone=metadata_alone)
         events, problems, dropped = valid_events(mapped.events, validate, latest_us, checks, invalid)
         for index, problem in problems:
@@ -295,7 +297,9 @@ class MappedType:
                 problem = kept_digits(made.metadata) or problem
             mapped.problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
         refused = refused_once(message, mapped.problems)
-        return Decoded(self.name, events, refused, mapped.skipped, 0, *losses_of(dropped, message))
+        return Decoded(
+            self.name, events, refused, mapped.skipped, 0, *losses_of(dropped, message), mapped.replaced_times
+        )
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
         """Returns the content of a message's payload, and its mapper. Raises BadData."""

@@ -136,7 +136,7 @@ def valid_event(
     if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):
         raise _bad_sensor_id(sensor_id)
     if not EARLIEST_US <= time_us <= min(latest_us, LATEST_US):
-        raise _time_out_of_range(time_us, latest_us)
+        raise time_out_of_range(time_us, latest_us)
     if readings or not (metadata_alone and metadata):
         _readings(readings)
     return _new(Event, (sensor_id, time_us, readings, _metadata(metadata) if metadata else {}, event_id, None))
@@ -186,10 +186,11 @@ def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
     nanos = event.event_time.nanos
     if not 0 <= nanos < 1_000_000_000:
         return BadData(Reason.INVALID_EVENT_TIME, f"event_time has {nanos} nanoseconds, not 0 to 999,999,999")
-    return _time_out_of_range(event.event_time.seconds * 1_000_000 + nanos // 1000, latest_us)
+    return time_out_of_range(event.event_time.seconds * 1_000_000 + nanos // 1000, latest_us)
 
 
-def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
+def time_out_of_range(time_us: int, latest_us: int) -> BadData:
+    """Returns the problem of an event time that is before 2000 or after the latest one."""
     if time_us < EARLIEST_US:
         return BadData(
             Reason.EVENT_TIME_TOO_EARLY, f"event_time {shown_time(time_us)} is before {format_time(EARLIEST_US)}"

@@ -21,7 +21,7 @@ class Reason(StrEnum):
     INVALID_EVENT_TIME = "INVALID_EVENT_TIME"
     """event_time is not a valid protobuf Timestamp, or a value that a mapping takes for the time is none."""
     EVENT_TIME_TOO_EARLY = "EVENT_TIME_TOO_EARLY"
-    """event_time is before 2000-01-01T00:00:00Z."""
+    """event_time is before 2000-01-01T00:00:00Z, or earlier than a mapping allows."""
     EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
     """event_time is later than now + --max-future."""
     NO_READINGS = "NO_READINGS"

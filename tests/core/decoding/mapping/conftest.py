@@ -13,6 +13,7 @@ from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
 
 PROTOS = Path(__file__).parent / "protos"
@@ -43,6 +44,7 @@ def mapped(mapper) -> Callable[..., MappedEvents]:
         payload: Any,
         attributes: dict[str, str] | None = None,
         *,
+        latest_us: int = LATEST_US,
         metadata_alone: bool = False,
         **envelope: Any,
     ) -> MappedEvents:
@@ -55,6 +57,6 @@ def mapped(mapper) -> Callable[..., MappedEvents]:
                 payload = compiled.message_class(**payload)
             data = payload.SerializeToString()
             root = compiled.message_class.FromString(data)
-        return compiled.map(Message(data, attributes or {}, **envelope), root, metadata_alone=metadata_alone)
+        return compiled.map(Message(data, attributes or {}, **envelope), root, latest_us, metadata_alone=metadata_alone)
 
     return run

@@ -87,6 +87,7 @@ def _make_map(draw, message: Any, field: Any) -> None:
     field.label, field.type, field.type_name = 3, _MESSAGE, f".random.{message.name}.{name}"
 
 
+_TIMES = (20_501, 46_070, 1_771_324_200, 1_771_324_199_999, 1_600_000_000, 946_684_800)  # in days, s or ms
 _integers = st.integers(-5, 5) | st.sampled_from([1 << 53, (1 << 53) + 1, -(1 << 53) - 1, 1 << 62, (1 << 63) - 1])
 _doubles = st.floats(-1e6, 1e6) | st.sampled_from([0.0, math.inf, -math.inf, math.nan, 0.1])
 plain_values = st.recursive(
@@ -134,6 +135,8 @@ def _fill(draw, message: Any) -> None:
         elif field.message_type is not None:
             getattr(message, name).SetInParent()
             _fill_message(draw, getattr(message, name))
+        elif name == "t":
+            setattr(message, name, draw(_scalar(field) | st.sampled_from(_TIMES)))
         else:
             setattr(message, name, draw(_scalar(field)))
 
@@ -264,6 +267,32 @@ class Entry(NamedTuple):
     valid: tuple[float, float] | None = None
 
 
+class Clock(NamedTuple):
+    """What a mapping declares of a time, as TOML and in microseconds."""
+
+    text: str
+    unit_us: int
+    epoch_us: int
+    length_us: int
+    from_us: int
+    age_us: int
+
+
+@st.composite
+def _clocks(draw) -> Clock:
+    chosen = [
+        draw(st.sampled_from(keys))
+        for keys in (
+            [("unit = 'ms'", 1000), ("unit = 's'", 1_000_000), ("unit = 'd'", 86_400_000_000)],
+            [("", 0), ("epoch = '1899-12-30'", -2_209_161_600_000_000), ("epoch = '2000-01-01'", 946_684_800_000_000)],
+            [("", 0), ("", 0), ("stamps = 'end', length = '15m'", 900_000_000)],
+            [("", -math.inf), ("", -math.inf), ("valid_from = '2020-01-01'", 1_577_836_800_000_000)],
+            [("", math.inf), ("", math.inf), ("max_age = '30d'", 2_592_000_000_000)],
+        )
+    ]
+    return Clock(", ".join(text for text, _ in chosen if text), *(number for _, number in chosen))
+
+
 class Drawn(NamedTuple):
     """A mapping that was drawn, with the ways to the elements of each level, from the level above.
 
@@ -279,6 +308,7 @@ class Drawn(NamedTuple):
     last: Way
     rounds: bool
     is_null: bool
+    clock: Clock
 
 
 NUMBERS = ("double", "float", "int", "bool", "enum", "duration", "plain")
@@ -352,11 +382,12 @@ def mappings(draw, node: Any) -> Drawn:
     if skip:
         lines.append(f"skip_if = {{ path = '{skip.text}', is = true }}")
     claimed = [entry.way for entry in entries if entry.deep is None] + ([skip] if skip else [])
+    clock = draw(_clocks())
     of_file = draw(st.sampled_from(["{ constant = 's' }", "'$file.stem'", "'{$file.stem}'"]))
     if isinstance(last.node, Descriptor):
         dot = "." if last.text else ""
         lines.append(f"sensor = ['{last.text}{dot}id', {of_file}]")
-        lines.append(f"time = [{{ path = '{last.text}{dot}t', unit = 'ms' }}, '$publish_time']")
+        lines.append(f"time = [{{ path = '{last.text}{dot}t', {clock.text} }}, '$publish_time']")
         claimed += [last._replace(names=(*last.names, name)) for name in ("id", "t")]
     else:
         lines += [f"sensor = {of_file}", "time = '$publish_time'"]
@@ -364,7 +395,7 @@ def mappings(draw, node: Any) -> Drawn:
         lines.append(f"[{table}]")
         lines += [_line(entry) for entry in entries if entry.is_reading == is_reading]
     claims = frozenset(way.names for way in claimed if not way.is_one)
-    return Drawn("\n".join(lines), tuple(each), tuple(entries), skip, claims, last, rounds, is_null)
+    return Drawn("\n".join(lines), tuple(each), tuple(entries), skip, claims, last, rounds, is_null, clock)
 
 
 def _line(entry: Entry) -> str:

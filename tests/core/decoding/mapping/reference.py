@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
 
+from pipeline.core.events.event import EARLIEST_US, LATEST_US
 from pipeline.core.events.reasons import Reason
 from tests.core.decoding.mapping.generated import Drawn, Entry, Way, kind_of
 
@@ -73,7 +74,7 @@ class Expected:
         sensor, time_us = "s", self._published_us
         if isinstance(self._drawn.last.node, Descriptor):
             sensor = element["id"] or "s"
-            time_us = int(element["t"]) * 1000 or time_us
+            time_us = self._time_us(int(element["t"]))
         key = sensor, time_us
         if key not in self._events:
             self._events[key] = readings, metadata
@@ -85,6 +86,13 @@ class Expected:
                     raise Refused({Reason.NAME_COLLISION})
             set_now = {name: value for name, value in readings.items() if value is not LEFT_OUT or name not in known[0]}
             self._events[key] = known[0] | set_now, known[1] | metadata
+
+    def _time_us(self, number: int) -> int:
+        """Returns the time that a number stands for; the publish time if it is 0 or not plausible."""
+        _, unit_us, epoch_us, length_us, from_us, age_us = self._drawn.clock
+        time_us = number * unit_us + epoch_us - length_us
+        earliest_us = max(EARLIEST_US, from_us, self._published_us - age_us)
+        return time_us if number and earliest_us <= time_us <= LATEST_US else self._published_us
 
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
         for label, kind, value in self._found(entry, element):

@@ -237,8 +237,10 @@ class _Draft:
         for place in self._times:
             source = toml_text(self._written(place))
             notation = self._notations.get(place)
-            if notation and notation.format:
-                source = f'{{ path = {source}, format = {toml_text(notation.format)}, time_zone = "UTC" }}'
+            if notation and (notation.format or notation.interval):
+                interval = f"interval = {toml_text(notation.interval)}, " if notation.interval else ""
+                time_format = f"format = {toml_text(notation.format)}, " if notation.format else ""
+                source = f'{{ path = {source}, {interval}{time_format}time_zone = "UTC" }}'
                 note = "guess, also of the zone"
             elif place.kind in ("int", "double", "float"):
                 unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
@@ -247,7 +249,8 @@ class _Draft:
             sources.append(source)
         if not sources:
             return 'time = "$publish_time" # guess: no field looks like a time'
-        return f'time = [{", ".join(sources)}, "$publish_time"] # {note}; a message without a time takes the last one'
+        note += "; a message without a plausible time takes the last one"
+        return f'time = [{", ".join(sources)}, "$publish_time"] # {note}'
 
     def _taken(self) -> set[Place]:
         first = [place for place in self._sensor[:1] if guesses.sensor_rank(place) >= guesses.LIKELY]

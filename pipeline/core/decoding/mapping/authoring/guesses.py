@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pipeline.core.decoding.mapping.authoring.places import Place
 from pipeline.core.decoding.mapping.language.model import UNITS
 from pipeline.core.decoding.mapping.values.nodes import Leaf
+from pipeline.core.decoding.mapping.values.times import unusual_time
 from pipeline.core.events.event import is_name
 
 LIKELY = 20
@@ -128,6 +129,8 @@ def _less_deep(fit: int, place: Place) -> int:
 
 
 _FIRST_US, _LAST_US = 946_684_800_000_000, 4_102_444_800_000_000  # the years 2000 to 2099
+_FIRST_DAY, _LAST_DAY = 36_526, 73_051  # the same, as spreadsheets number days
+INTERVALS = (" - ", " – ", " bis ", " to ")
 _TEXT = re.compile(
     r"(?P<one>[0-9]+|[A-Za-z]+)(?P<gap>[-./ ])(?P<two>[0-9]+|[A-Za-z]+)(?P<gap2>[-./ ]|, )"
     r"(?P<three>[0-9]{4}|[0-9]{1,2})"
@@ -143,12 +146,16 @@ class TimeNotation(NamedTuple):
     """How times are written: a unit since the epoch, or a format of text; neither for ISO 8601.
 
     Attributes:
+        epoch: the date from which numbers count; empty for 1970.
+        interval: the text between the two times of an interval; empty for single times.
         is_local: whether the times have no offset.
         swapped: the format that reads day and month the other way round, if it fits as well.
         is_date: whether the times are dates without a time of day.
     """
 
     unit: str = ""
+    epoch: str = ""
+    interval: str = ""
     format: str = ""
     is_local: bool = False
     swapped: str = ""
@@ -157,6 +164,11 @@ class TimeNotation(NamedTuple):
 
 def notation_of(texts: Sequence[str]) -> TimeNotation | None:
     """Returns the notation in which texts are times, but for a few that are not; None if there is none."""
+    for mark in INTERVALS:
+        both = [text.split(mark) for text in texts]
+        if both and all(len(times) == 2 for times in both):
+            first, last = (notation_of(part) for part in zip(*both, strict=True))
+            return first._replace(interval=mark) if first and first == last else None
     found = [text.strip() for text in texts if looks_like_time(text.strip())]
     if not found or len(found) < _SHARE * len(texts):
         return None
@@ -193,12 +205,23 @@ def clock_of(texts: Sequence[str]) -> str | None:
 def _of_numbers(texts: Sequence[str]) -> TimeNotation | None:
     numbers = [float(text) for text in texts]
     for unit, microseconds in UNITS.items():
-        if all(_FIRST_US <= number * float(microseconds) < _LAST_US for number in numbers):
+        if unit != "d" and all(_FIRST_US <= number * float(microseconds) < _LAST_US for number in numbers):
             return TimeNotation(unit)
     for compact in ("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d"):
         if _fits(compact, texts) and all(len(text) == len(texts[0]) for text in texts):
             return TimeNotation(format=compact, is_local=True, is_date=compact == "%Y%m%d")
     return None
+
+
+def day_numbers_of(texts: Sequence[str]) -> TimeNotation | None:
+    """Returns the notation of texts that number days as spreadsheets do, for a column whose name says it is a time."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return None
+    if not all(_FIRST_DAY <= number < _LAST_DAY for number in numbers):
+        return None
+    return TimeNotation("d", "1899-12-30", is_local=True)
 
 
 def _formats(text: str) -> list[str]:
@@ -233,17 +256,22 @@ def _fits(time_format: str, texts: Iterable[str]) -> bool:
 
 def _parsed(text: str, time_format: str) -> datetime | None:
     try:
-        time = datetime.strptime(text, time_format)
-    except (ValueError, re.error):
+        time = _read(lambda written: datetime.strptime(written, time_format), text)
+    except re.error:
         return None
-    return time if time.year >= 1900 else None
+    return time if time and time.year >= 1900 else None
 
 
 def _iso(text: str) -> datetime | None:
+    return _read(datetime.fromisoformat, text) if re.match(r"\d{4}-?\d\d-?\d\d", text) else None
+
+
+def _read(read: Callable[[str], datetime], text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(text) if re.match(r"\d{4}-?\d\d-?\d\d", text) else None
+        return read(text)
     except ValueError:
-        return None
+        unusual = unusual_time(read, text)
+        return unusual[0] if unusual else None
 
 
 def _disorder(texts: Sequence[str], time_format: str) -> float:

@@ -14,6 +14,7 @@ from pipeline.core.decoding.mapping.authoring.guesses import (
     VALUE,
     TimeNotation,
     clock_of,
+    day_numbers_of,
     fits,
     looks_like_time,
     notation_of,
@@ -73,12 +74,17 @@ class Column:
     def time(self) -> TimeNotation | None:
         """How its values write times; None if they don't."""
         texts = self.present if self.is_text else [str(value) for value in self.values if is_number(value)]
-        return notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
+        if not texts or len(texts) < len(self.present or self.values):
+            return None
+        return notation_of(texts) or (day_numbers_of(texts) if rank(TIMES, self.slug) else None)
 
     @property
     def times(self) -> int:
         """The number of values that may be times."""
-        return sum(looks_like_time(str(value).strip()) for value in self.values)
+        texts = [str(value).strip() for value in self.values]
+        if self.time and self.time.interval:
+            texts = [text.partition(self.time.interval)[0] for text in texts]
+        return sum(map(looks_like_time, texts))
 
     @cached_property
     def clock(self) -> str | None:
@@ -269,6 +275,10 @@ class _RowsDraft:
             keys["unit"] = toml_text(notation.unit)
             if not rank(TIMES, first.slug):
                 doubts.append("its values look like times, its name does not")
+        if notation.epoch:
+            keys["epoch"] = toml_text(notation.epoch)
+        if notation.interval:
+            keys["interval"] = toml_text(notation.interval)
         if time_format:
             keys["format"] = toml_text(time_format)
         if notation.swapped and not clock:

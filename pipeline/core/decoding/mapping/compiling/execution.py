@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from pipeline.core.decoding.mapping.language.model import Mapping
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
 from pipeline.core.decoding.mapping.values.nodes import Getter
-from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_NAME, MAX_READINGS
+from pipeline.core.decoding.mapping.values.times import NO_TIME, ClocksChanged
+from pipeline.core.events.event import EARLIEST_US, MAX_METADATA_BYTES, MAX_NAME, MAX_READINGS, time_out_of_range
 from pipeline.core.events.invalid_readings import LeftOut, not_finite
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
@@ -216,18 +217,20 @@ class MappedEvents(NamedTuple):
     """What a mapping makes of a message: events in the order of their first elements, and problems with positions.
 
     ``skipped`` is the number of messages and elements that conditions left out, of elements without readings, and of
-    messages without elements.
+    messages without elements. ``replaced_times`` are the problems of times for which another of their list counts.
     """
 
     events: list[MadeEvent]
     problems: list[BadData]
     skipped: int
+    replaced_times: Sequence[BadData] = ()
 
 
 class EventCollector:
     """Collects the events of one message, whose size in bytes bounds the values."""
 
-    def __init__(self, size: int, *, metadata_alone: bool = False) -> None:
+    def __init__(self, size: int, latest_us: int, *, metadata_alone: bool = False) -> None:
+        self.latest_us = latest_us
         self.metadata_alone = metadata_alone
         self._kept: set[tuple[str, int, str]] = set()  # events that are made even without readings
         self.events: dict[tuple[str, int, str], MadeEvent | None] = {}  # None for an event that was refused
@@ -236,6 +239,7 @@ class EventCollector:
         self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
         # Elements that are null, or whose type in an Any is another one, in a branch.
         self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
+        self.replaced_times: list[BadData] = []
         self.without_readings = 0
         self.elements = 0
         self._values_left = min(MAX_VALUES, MAX_VALUES_OF_ANY + size)
@@ -244,6 +248,11 @@ class EventCollector:
         """Notes a problem. Two ways to the same element have the same."""
         if len(self.problems) <= MAX_PROBLEMS:
             self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
+
+    def note_replaced(self, problem: BadData) -> None:
+        """Notes why another time of a list counts. Those beyond ``MAX_PROBLEMS`` are only counted."""
+        noted = self.replaced_times
+        noted.append(problem if len(noted) < MAX_PROBLEMS else noted[-1])
 
     def count(self, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         """Counts the values of an element, its own and the values from above. Raises BadData for too many."""
@@ -292,7 +301,7 @@ class EventCollector:
         skipped = len(self.skipped) + absent + self.without_readings
         if mapping.each and not self.elements:
             skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
-        return MappedEvents(events, list(self.problems.values()), skipped)
+        return MappedEvents(events, list(self.problems.values()), skipped, self.replaced_times)
 
     def _rewritten(self, events: list[MadeEvent]) -> Iterator[MadeEvent]:
         for event in events:
@@ -321,12 +330,43 @@ class CompiledBranch:
         self.sensor: ScopeGetter
         self.time: ScopeGetter
         self.event_id: ScopeGetter | None = None
+        self._latest_us = 0
+        self._replaced: BadData | None = None  # the problem of an earlier time in the list, for the current element
+
+    def first_plausible(self, getters: Sequence[ScopeGetter]) -> ScopeGetter:
+        """Returns the getter of the first time that is set and plausible.
+
+        The getter raises BadData, the problem of the first one, if only times that are not plausible are set.
+        """
+
+        def get(scope: Scope) -> int | None:
+            replaced: BadData | None = None
+            for get_time in getters:
+                try:
+                    time_us = get_time(scope)
+                except BadData as problem:
+                    if problem.reason not in NO_TIME or isinstance(problem, ClocksChanged):
+                        raise
+                    replaced = replaced or problem
+                    continue
+                if time_us is None:
+                    continue
+                if EARLIEST_US <= time_us <= self._latest_us:
+                    self._replaced = replaced
+                    return time_us
+                replaced = replaced or time_out_of_range(time_us, self._latest_us)
+            if replaced:
+                raise replaced
+            return None
+
+        return get
 
     def at(self, depth: int) -> "Level":
         return self._levels[depth - ROOT]
 
     def run(self, collector: EventCollector, scope: Scope) -> None:
         """Makes the events of a message. Raises BadData for problems of the message itself."""
+        self._latest_us = collector.latest_us
         readings: dict[str, float] = {}
         metadata: dict[str, str] = {}
         if self._is_left_out(self._levels[0], scope, readings, metadata):
@@ -408,6 +448,8 @@ class CompiledBranch:
             raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
         event_id = (self.event_id(scope) if self.event_id else None) or ""
         collector.count({}, {"event_id": event_id})
+        if self._replaced is not None:
+            collector.note_replaced(self._replaced)
         collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id), is_kept=is_kept)
 
 

@@ -20,15 +20,15 @@ from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, b
 from pipeline.core.decoding.mapping.language import model
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
-from pipeline.core.decoding.mapping.values import conversions, nodes
+from pipeline.core.decoding.mapping.values import conversions, nodes, times
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
-from pipeline.core.events.dead_letter import dead_letter_name, published_at
+from pipeline.core.events.dead_letter import dead_letter_name
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_SENSOR_ID
 from pipeline.core.events.message import Message, encoding_of
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.notation.times import format_time, from_datetime
+from pipeline.core.notation.times import format_time
 
 
 class Use(NamedTuple):
@@ -87,7 +87,8 @@ class Compiler:
     def compile(self) -> None:
         mapping, compiled = self._mapping, self.compiled
         _, compiled.sensor = self._first("sensor", mapping.sensor, self._text)
-        _, compiled.time = self._first("time", mapping.time, self._time)
+        is_list = len(mapping.time) > 1
+        _, compiled.time = self._first("time", mapping.time, self._time, compiled.first_plausible if is_list else None)
         if mapping.event_id:
             _, compiled.event_id = self._first("event_id", mapping.event_id, self._text)
         for condition in mapping.skip_if:
@@ -186,8 +187,10 @@ class Compiler:
                 )
                 yield _OfStar(at, items, convert, when, holds)
 
-    def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
-        """Returns the deepest level that sources read, and the getter of the first one that is set."""
+    def _first(
+        self, key: str, value: Value, compile_one: Any, choose: Callable[[list[ScopeGetter]], ScopeGetter] | None = None
+    ) -> tuple[int, ScopeGetter]:
+        """Returns the deepest level that sources read, and the getter of the first one that is set, or is chosen."""
         depths, found = [ROOT], []
         for source in value:
             read = len(self.uses)
@@ -200,7 +203,7 @@ class Compiler:
                 depths += [at, depth]
                 found.append(_conditional(get, holds))
         falls_back = len(found) > 1 and any(source.leaves_out for source in value)
-        return max(depths), (nodes.first_valid if falls_back else nodes.first_set)(found)
+        return max(depths), (choose or (nodes.first_valid if falls_back else nodes.first_set))(found)
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         return self._converted(key, source.path, lambda node: conversions.number_of(key, node, source, self._mapping))
@@ -216,15 +219,19 @@ class Compiler:
             yield from self._converted(key, source.path, lambda node: conversions.text_of(key, node, source))
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        settle = times.settler(key, source)
+        for depth, get in self._stamp(key, source):
+            yield depth, _settled(get, settle) if settle else get
+
+    def _stamp(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
         if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
-            yield ENVELOPE, lambda scope: _publish_time(scope[ENVELOPE])
-            return
-        if source.template is not None:
+            yield ENVELOPE, lambda scope: times.publish_time_us(scope[ENVELOPE])
+        elif source.template is not None:
             depth, text = self._template(key, source)
-            yield depth, nodes.composed(text, conversions.time_of(key, Leaf("string"), source))
-            return
-        yield from self._converted(key, path, lambda node: conversions.time_of(key, node, source))
+            yield depth, nodes.composed(text, times.time_of(key, Leaf("string"), source))
+        else:
+            yield from self._converted(key, path, lambda node: times.time_of(key, node, source))
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
         depths, parts = [ROOT], list[str | ScopeGetter]()
@@ -431,13 +438,15 @@ class Mapper:
             raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
         return parsed
 
-    def map(self, message: Message, root: Any, *, metadata_alone: bool = False) -> execution.MappedEvents:
+    def map(
+        self, message: Message, root: Any, latest_us: int, *, metadata_alone: bool = False
+    ) -> execution.MappedEvents:
         """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
         Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements make events of their
-        metadata alone.
+        metadata alone. A time after ``latest_us`` is replaced by the next of a list of times.
         """
-        collector = execution.EventCollector(len(message.data), metadata_alone=metadata_alone)
+        collector = execution.EventCollector(len(message.data), latest_us, metadata_alone=metadata_alone)
         for branch in self._compiled:
             branch.run(collector, [message, root])
         return collector.result(self.mapping, self._through)
@@ -507,6 +516,10 @@ def _conditional(get: ScopeGetter, conditions: list[ScopeGetter]) -> ScopeGetter
     return lambda scope: get(scope) if all(holds(scope) for holds in conditions) else None
 
 
+def _settled(get: ScopeGetter, settle: Callable[[int, Message], int]) -> ScopeGetter:
+    return lambda scope: None if (stamp := get(scope)) is None else settle(stamp, scope[ENVELOPE])
+
+
 def _attribute(name: str) -> Getter:
     """Returns a getter of an attribute, also of a replayed message, which may have it under another name."""
     renamed = dead_letter_name(name)
@@ -520,11 +533,5 @@ def _envelope(name: str) -> Getter:
     if name in FILE_ATTRIBUTES:
         return lambda message: message.attributes.get(FILE_ATTRIBUTES[name]) or None
     if name == "publish_time":
-        return lambda message: format_time(time_us) if (time_us := _publish_time(message)) is not None else None
+        return lambda message: format_time(time_us) if (time_us := times.publish_time_us(message)) is not None else None
     return lambda message: getattr(message, name) or None
-
-
-def _publish_time(message: Message) -> int | None:
-    """Returns when a message was published first, in microseconds since the epoch: a replay must not change it."""
-    published = published_at(message)
-    return None if published is None else from_datetime(published)

@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from re import Pattern
 from typing import Any, Literal, TypeVar
@@ -32,10 +32,13 @@ from pipeline.core.decoding.mapping.language.paths import Current, Path, PathErr
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.documents import parse_toml
+from pipeline.core.notation.durations import parse_interval
+from pipeline.core.notation.times import parse_time, to_datetime
 
 JSON = "json"
 
-UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
+DAY_US = 86_400_000_000
+UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001"), "d": Decimal(DAY_US)}
 """Microseconds in a unit of time."""
 
 MAX_MAPPING_BYTES = 1 << 20
@@ -81,9 +84,13 @@ class Source:
         values: the readings that texts, booleans and names of an enum stand for.
         valid: the least and the greatest valid reading.
         invalid: what becomes of the event if the value is of the wrong kind.
+        epoch: the time from which a number counts; if it has no offset, it is of the time zone. None is 1970 in UTC.
         format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
+        interval: the text between the beginning and the end of a time that is an interval.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
         ambiguous: the choice of two times that clocks show alike; ``order``: the order of a file decides.
+        stamps, length: a time at the end of an interval of this length stands for its beginning.
+        valid_from, max_age: the earliest time, and the greatest age of a time when its message is published.
     """
 
     path: Path | None = None
@@ -101,9 +108,15 @@ class Source:
     valid: tuple[float, float] | None = None
     invalid: Invalid = Invalid.REFUSE_EVENT
     unit: str | None = None
+    epoch: datetime | None = None
     format: str | None = None
+    interval: str = ""
     time_zone: str | None = None
     ambiguous: Literal["refuse", "first", "second", "order"] = "refuse"
+    stamps: Literal["end"] | None = None
+    length: timedelta | None = None
+    valid_from: datetime | None = None
+    max_age: timedelta | None = None
 
     @property
     def value_paths(self) -> list[Path]:
@@ -260,7 +273,10 @@ def parse_mapping(text: str) -> Mapping:
 
 
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
-_TIME_KEYS = ("path", "unit", "format", "time_zone", "ambiguous", "when", "null", "invalid")
+_TIME_KEYS = (
+    *("path", "unit", "epoch", "format", "interval", "time_zone", "ambiguous", "stamps", "length", "valid_from"),
+    *("max_age", "when", "null"),
+)
 _READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "values", "valid", "invalid")
 _ENTRY_KEYS = ("name", "except", "required")
 _KINDS = ("path", "name_of", "constant")
@@ -311,8 +327,7 @@ class _ValueParser:
         text = table.get("path", "")
         # A path has no braces outside quotes, and only texts and times are made of several.
         is_template = ("name_of" in keys or "format" in keys) and isinstance(text, str) and "{" in text
-        if "ambiguous" in table and "time_zone" not in table:
-            raise MappingError(f"{key}.ambiguous", "it is for a time with a time_zone, whose clocks change")
+        _check_time(key, table)
         own = {"invalid": self._invalid} | _parsed(key, table, _SOURCE_KEYS)
         own_null = own.pop("null", frozenset())
         return Source(
@@ -323,6 +338,21 @@ class _ValueParser:
             own_null=own_null,
             **own,
         )
+
+
+def _check_time(key: str, table: dict[str, Any]) -> None:
+    """Raises MappingError for a key of a time without the keys that it needs."""
+    rules = (
+        ("ambiguous", "time_zone", "it is for a time with a time_zone, whose clocks change"),
+        ("epoch", "unit", 'it is for a number with a unit, like unit = "d"'),
+        ("stamps", "length", 'it needs the length of the interval, like length = "15m"'),
+        ("length", "stamps", 'it is for a time with stamps = "end"'),
+    )
+    for name, needed, problem in rules:
+        if name in table and needed not in table:
+            raise MappingError(f"{key}.{name}", problem)
+    if "stamps" in table and "interval" in table:
+        raise MappingError(f"{key}.stamps", "it is for a time without interval, which takes the beginning itself")
 
 
 def _parsed(key: str, table: dict[str, Any], parsers: dict[str, _Parse]) -> dict[str, Any]:
@@ -503,6 +533,34 @@ def _time_format(key: str, value: Any) -> str:
     return text
 
 
+def _epoch(key: str, value: Any) -> datetime:
+    text = _text(key, value)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise MappingError(key, f"{text!r} is not a date, like 1899-12-30") from None
+
+
+def _time(key: str, value: Any) -> datetime:
+    try:
+        return to_datetime(parse_time(_text(key, value)))
+    except ValueError as error:
+        raise MappingError(key, str(error)) from None
+
+
+def _duration(key: str, value: Any) -> timedelta:
+    try:
+        return timedelta(microseconds=parse_interval(_text(key, value)))
+    except ValueError as error:
+        raise MappingError(key, str(error)) from None
+
+
+def _interval(key: str, value: Any) -> str:
+    if not _text(key, value):
+        raise MappingError(key, 'it is the text between two times, like " - "')
+    return value
+
+
 def _zone(key: str, value: Any) -> str:
     zone = _text(key, value)
     try:
@@ -587,8 +645,14 @@ _SOURCE_KEYS: dict[str, _Parse] = {
     "values": _values,
     "valid": _valid,
     "unit": _choice(*UNITS),
+    "epoch": _epoch,
     "format": _time_format,
+    "interval": _interval,
     "time_zone": _zone,
     "ambiguous": _choice("refuse", "first", "second", "order"),
+    "stamps": _choice("end"),
+    "length": _duration,
+    "valid_from": _time,
+    "max_age": _duration,
     **_DEFAULTS,
 }

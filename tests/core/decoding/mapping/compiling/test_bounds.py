@@ -10,6 +10,7 @@ from pipeline.core.decoding.mapping.compiling import resolve
 from pipeline.core.decoding.mapping.values import conversions
 from pipeline.core.decoding.mapping.values.conversions import plainly
 from pipeline.core.decoding.message_types import refused_once
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -100,7 +101,7 @@ def test_memory_is_a_small_multiple_of_the_message(case, mapper):
     compiled, message = mapper(text), Message(payload.encode(), {})
     tracemalloc.start()
     with contextlib.suppress(BadData):
-        compiled.map(message, compiled.parse(message))
+        compiled.map(message, compiled.parse(message), LATEST_US)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 * len(payload) + 1_000_000

@@ -8,6 +8,7 @@ from google.protobuf import descriptor_pb2
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from tests.core.decoding.mapping.protos import descriptor_set
@@ -104,7 +105,7 @@ def test_reading_an_entry_does_not_create_it(mapper):
     """Looking up a missing entry leaves the message as it is."""
     compiled = mapper(KINDS + '[readings]\nr = "positions.home.latitude"\n')
     message = compiled.message_class(time=T)
-    compiled.map(Message(b"", {}), message)
+    compiled.map(Message(b"", {}), message, LATEST_US)
     assert not message.positions
 
 

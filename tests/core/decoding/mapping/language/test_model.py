@@ -113,7 +113,18 @@ def test_paths_and_attributes_of_everything():
         (SMALLEST + '[csv]\ndelimiter = ";;"', "csv.delimiter", "single character"),
         (SMALLEST + '[csv]\nencoding = "utf-42"', "csv.encoding", "no encoding"),
         (SMALLEST + '[csv]\nencoding = "a\\u0000b"', "csv.encoding", "no encoding"),
-        (with_time('{ path = "t", unit = "min" }'), "time.unit", "none of 's', 'ms', 'us', 'ns'"),
+        (with_time('{ path = "t", unit = "min" }'), "time.unit", "none of 's', 'ms', 'us', 'ns', 'd'"),
+        (with_time('{ path = "t", epoch = "1899-12-30" }'), "time.epoch", 'a number with a unit'),
+        (with_time('{ path = "t", unit = "d", epoch = "30.12.1899" }'), "time.epoch", "like 1899-12-30"),
+        (with_time('{ path = "t", stamps = "end" }'), "time.stamps", 'like length = "15m"'),
+        (with_time('{ path = "t", stamps = "start", length = "1h" }'), "time.stamps", "none of 'end'"),
+        (with_time('{ path = "t", length = "1h" }'), "time.length", 'with stamps = "end"'),
+        (with_time('{ path = "t", stamps = "end", length = "0s" }'), "time.length", "longer than zero"),
+        (with_time('{ path = "t", stamps = "end", length = "1h", interval = "/" }'), "time.stamps", "without interval"),
+        (with_time('{ path = "t", interval = "" }'), "time.interval", "between two times"),
+        (with_time('{ path = "t", valid_from = "soon" }'), "time.valid_from", "ISO 8601"),
+        (with_time('{ path = "t", max_age = "30" }'), "time.max_age", "not a duration"),
+        (with_time('{ path = "t", invalid = "null" }'), "time.invalid", "no such key"),
         (with_time('{ path = "t", time_zone = "Mars/Olympus" }'), "time.time_zone", "no time zone"),
         (with_time('{ path = "t", ambiguous = "first" }'), "time.ambiguous", "with a time_zone"),
         (with_time('{ path = "t", time_zone = "Europe/Berlin", ambiguous = "last" }'),
@@ -147,11 +158,12 @@ def test_bounds():
 _KEYS = [
     "message", "unmarked", "match", "skip_if", "each", "sensor", "time", "event_id", "rewrite_names", "invalid", "null",
     "inexact_integers", "decimal", "thousands", "types", "attributes", "csv", "readings", "metadata", "path", "name_of",
+    "epoch", "interval", "stamps", "length", "valid_from", "max_age",
     "constant", "when", "unit", "format", "time_zone", "scale", "offset", "signed", "name", "except", "required",
     "first", "is", "set", "glob", "delimiter", "encoding", "*", "a",
 ]  # fmt: skip
 _text = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=4)
-_texts = ["a", "a.*", "a[]", "{a:x}", "**", "*", "ms", "null", "%Y%m", "json", "UTC", ""]
+_texts = ["a", "a.*", "a[]", "{a:x}", "**", "*", "ms", "null", "%Y%m", "15m", "end", "json", "UTC", ""]
 _others = ["1", "-1", "0.5", "inf", "nan", "true", "false", "2026-02-17T10:30:00Z", "10:30:00", "1e400", "64"]
 _scalars = (st.sampled_from(_texts) | _text).map('"{}"'.format) | st.sampled_from(_others)
 _values = st.recursive(
