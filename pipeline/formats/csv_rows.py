@@ -4,11 +4,12 @@ A file is read from its beginning to its end by one reader, so comments, headers
 """
 
 import csv
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pipeline.core.decoding.mapping.language.model import BLANKS, CsvFormat
 from pipeline.core.notation.text import shown
@@ -18,6 +19,16 @@ from pipeline.formats.values import Malformed, UnreadableFile, check_encoding
 Row = tuple[int, int, list[str]]
 """The first line, the last line, and the cells."""
 
+
+class CsvReader(Protocol):
+    """A reader of the standard library."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+    def __next__(self) -> list[str]: ...
+
+
 ANNOTATIONS = ("#datatype", "#group", "#default")
 """The beginnings of the lines above each header in InfluxDB's annotated CSV."""
 
@@ -26,6 +37,7 @@ TOA5 = "TOA5"
 
 _OF_LOGGER = {"station": 1, "table": 7}  # cells of TOA5's first line
 _LOGGER_HEADER = 3  # lines: names, units, kinds of processing
+_BREAK = re.compile(r"\s*[\r\n]\s*")  # which no path can contain
 _MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names of all columns
 
 
@@ -50,12 +62,16 @@ def first_cell(lines: Lines) -> str:
     return (line or "").partition(",")[0].strip().strip('"')
 
 
+def csv_reader(lines: Iterable[str], delimiter: str, *, strict: bool = False) -> "CsvReader":
+    """Returns a reader of lines, which also knows how many it has read."""
+    if delimiter == BLANKS:
+        return csv.reader(map(_single_blanks, lines), strict=strict, delimiter=" ", skipinitialspace=True)
+    return csv.reader(lines, strict=strict, delimiter=delimiter)
+
+
 def csv_rows(lines: Lines, csv_format: CsvFormat) -> Iterator[Row | Refusal]:
     """Returns the rows that are neither blank nor comments, from the next line on."""
-    if csv_format.delimiter == BLANKS:
-        reader = csv.reader(map(_single_blanks, lines), strict=True, delimiter=" ", skipinitialspace=True)
-    else:
-        reader = csv.reader(lines, strict=True, delimiter=csv_format.delimiter)
+    reader = csv_reader(lines, csv_format.delimiter, strict=True)
     comment = csv_format.comment
     while True:
         while comment and (lines.peek() or "").startswith(comment):
@@ -98,7 +114,7 @@ def header_names(header: Row | Refusal, encoding: str) -> list[str]:
         raise UnreadableFile(f"the header is {header.reason}")
     if sum(map(len, header[2])) > _MAX_HEADER:
         raise UnreadableFile(f"the header has more than {_MAX_HEADER:,} characters")
-    names = [name.strip() for name in header[2]]
+    names = [_BREAK.sub(" ", name.strip()) for name in header[2]]
     try:
         check_encoding("".join(names), encoding)
     except Malformed as problem:
@@ -111,15 +127,6 @@ def spanning(refusal: Refusal, last_line: int) -> Refusal:
     if last_line == refusal.line:
         return refusal
     return refusal._replace(reason=f"{refusal.reason}; the record ends on line {last_line}")
-
-
-def cells_of(lines: Iterable[str], delimiter: str) -> list[list[str]]:
-    """Returns the cells of lines that are known to be short, without those of blank lines. Raises csv.Error."""
-    if delimiter == BLANKS:
-        rows = csv.reader(map(_single_blanks, lines), delimiter=" ", skipinitialspace=True)
-    else:
-        rows = csv.reader(lines, delimiter=delimiter)
-    return [row for row in rows if row]
 
 
 def _single_blanks(line: str) -> str:
@@ -140,7 +147,7 @@ def _skip_titles(lines: Lines, skipped: int | str) -> None:
 
 def _of_logger(lines: Lines) -> dict[str, str]:
     try:
-        (cells,) = cells_of([lines.peek() or ""], ",")
+        cells = next(csv_reader([lines.peek() or ""], ","))
     except csv.Error as error:
         raise UnreadableFile(f"its first line is not CSV: {error}") from None
     return {name: cells[at] for name, at in _OF_LOGGER.items() if at < len(cells)}

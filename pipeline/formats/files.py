@@ -184,6 +184,11 @@ def _suffix(name: str) -> str:
     )
 
 
+def is_csv(name: str) -> bool:
+    """Returns whether the name is that of a CSV file."""
+    return name.lower().removesuffix(".gz").endswith(_CSV)
+
+
 def is_record_file(path: Path) -> bool:
     """Returns whether a file contains records, by its name; any other contains the payload of one message."""
     return path.name.lower().removesuffix(".gz").endswith((*_GZIPPED, *_BLOCKS))
