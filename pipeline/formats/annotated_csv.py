@@ -1,7 +1,8 @@
 """Reads InfluxDB's annotated CSV: tables with columns and types of their own, one below the other.
 
 A line that begins with ``#`` annotates the table below it, whose header is the next line without. Blank lines mean
-nothing. The types of ``#datatype`` tell numbers and booleans from text; an empty cell has the value of ``#default``.
+nothing. The types of ``#datatype`` distinguish numbers and booleans from text. An empty cell has the value of
+``#default``.
 The column ``_type`` of a record is the type of its ``_value``.
 """
 
@@ -21,8 +22,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 
 def annotated_records(rows: Iterable[Row | Refusal], maker: MappedMaker) -> Iterator[MappedRecord | Refusal]:
     """Yields the records of all tables. Raises UnreadableFile for an invalid header, with its line."""
-    annotations: dict[str, list[str]] = {}  # above a header that has not come yet
-    table: _Table | None = None
+    annotations: dict[str, list[str]] = {}  # of the next header
+    table: _TypedTable | None = None
     for row in rows:
         if isinstance(row, Refusal):
             if annotations:
@@ -34,7 +35,7 @@ def annotated_records(rows: Iterable[Row | Refusal], maker: MappedMaker) -> Iter
             annotations[fields[0]] = fields
         elif annotations or table is None:
             try:
-                table = _Table(header_names(row, maker.csv.encoding), annotations, maker)
+                table = _TypedTable(header_names(row, maker.csv.encoding), annotations, maker)
             except UnreadableFile as problem:
                 raise UnreadableFile(f"the table on line {first_line}: {problem}") from None
             annotations = {}
@@ -43,7 +44,7 @@ def annotated_records(rows: Iterable[Row | Refusal], maker: MappedMaker) -> Iter
             yield spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
-class _Table:
+class _TypedTable:
     """Makes messages of the rows of a table."""
 
     def __init__(self, names: Sequence[str], annotations: Mapping[str, list[str]], maker: MappedMaker) -> None:

@@ -93,7 +93,7 @@ def _best_fit(lines: Sequence[str]) -> _Fit | None:
 
 
 def _fit(lines: Sequence[str], delimiter: str) -> _Fit | None:
-    """Returns how well a delimiter divides lines; None if most have one cell."""
+    """Returns the fit of a delimiter; None if most lines have one cell."""
     rows, start = [], 0
     reader = csv_reader(lines, delimiter)
     try:
@@ -105,7 +105,7 @@ def _fit(lines: Sequence[str], delimiter: str) -> _Fit | None:
         return None
     widths = [len(cells) for _, cells in rows]
     # Titles are in the first half, and the last line may be cut.
-    width = max(Counter(widths[len(widths) // 2 :]).items(), key=lambda found: (found[1], found[0]), default=(0, 0))[0]
+    width = max(Counter(widths[len(widths) // 2 :]).items(), key=lambda counted: counted[::-1], default=(0, 0))[0]
     if width < 2:
         return None
     first = widths.index(width)
@@ -120,14 +120,14 @@ def _has_data(cells: Sequence[str]) -> bool:
 
 def _header_lines(rows: Sequence[Sequence[str]]) -> int:
     """Returns the number of rows before the first one with data, if there are few."""
-    found = next((number for number, cells in enumerate(rows) if _has_data(cells)), 1)
-    return found if 1 < found <= 1 + _MOST_BELOW else 1
+    below = next((number for number, cells in enumerate(rows) if _has_data(cells)), 1)
+    return below if 1 < below <= 1 + _MOST_BELOW else 1
 
 
 def _units(text: str, csv_format: CsvFormat) -> dict[str, str]:
     try:
         head, _ = read_head(_lines(text), csv_format)
-    except UnreadableFile:  # of which the reader of the records tells
+    except UnreadableFile:  # which reading the records reports
         return {}
     lines = (line for line in head.others if not all(_NO_UNIT.fullmatch(cell.strip()) for cell in line))
     units = zip(head.names, next(lines, []), strict=False)

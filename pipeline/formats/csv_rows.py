@@ -92,7 +92,7 @@ def csv_rows(lines: Lines, csv_format: CsvFormat) -> Iterator[Row | Refusal]:
 
 
 def read_head(lines: Lines, csv_format: CsvFormat) -> tuple[Head, Iterator[Row | Refusal]]:
-    """Returns the header and the rows below it. Raises UnreadableFile if there is none, or it is unreadable."""
+    """Returns the header and the rows below it. Raises UnreadableFile if it is missing or unreadable."""
     added = {}
     if csv_format.is_plain and first_cell(lines) == TOA5:
         added = _of_logger(lines)
@@ -102,7 +102,9 @@ def read_head(lines: Lines, csv_format: CsvFormat) -> tuple[Head, Iterator[Row |
     header = next(rows, None)
     if header is None:
         lines.raise_failure()
-        raise UnreadableFile("it is empty")
+        raise UnreadableFile(
+            "it ends above its header: see skip_lines of [csv]" if csv_format.skip_lines else "it is empty"
+        )
     names = header_names(header, csv_format.encoding)
     others = [row[2] for row in islice(rows, csv_format.header_lines - 1) if not isinstance(row, Refusal)]
     return Head(names, others, {name: text for name, text in added.items() if name not in names}), rows

@@ -2,9 +2,9 @@
 
 A record is what one sensor measured at one time. The file's suffix determines its format:
 
-- ``.csv``: a column is numeric if every value in the first 1,000 records is a finite number or missing. Any other value
-  in later records makes them malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``, in any case, and the empty
-  text mark a value as missing: the event lacks that reading or metadata.
+- ``.csv``, ``.tsv`` (with tabs), ``.txt``, ``.dat``: a column is numeric if every value in the first 1,000 records is
+  a finite number or missing. Any other value in later records makes them malformed. ``NA``, ``N/A``, ``NaN``,
+  ``null``, ``None``, in any case, and the empty text mark a value as missing: the event lacks that reading or metadata.
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing. Or the lines are
   events or dead letters, as ``tidetable`` prints them.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
@@ -185,7 +185,7 @@ def _suffix(name: str) -> str:
 
 
 def is_csv(name: str) -> bool:
-    """Returns whether the name is that of a CSV file."""
+    """Returns whether a file is CSV, by its name."""
     return name.lower().removesuffix(".gz").endswith(_CSV)
 
 

@@ -191,7 +191,7 @@ class Lines:
         """Passes the next line, which belongs to no record."""
         self.begin_record()
         with suppress(TooLong):
-            next(self)
+            next(self, None)
 
     def begin_record(self) -> None:
         self._record.clear()

@@ -136,13 +136,13 @@ class Column:
         if len(others) < 2:
             return []
         far = 2 * (others[-1] - others[0])
-        return [one for one in {numbers[0], numbers[-1]} - {*others} if min(abs(one - other) for other in others) > far]
+        return [end for end in {numbers[0], numbers[-1]} - {*others} if min(abs(end - other) for other in others) > far]
 
     @property
     def unit(self) -> str:
-        """The unit in brackets at the end of its name; empty if there is none."""
-        found = _UNIT_IN_NAME.fullmatch(self.name)
-        return found[1].strip() if found else ""
+        """The unit in brackets at the end of its name; empty without them."""
+        match = _UNIT_IN_NAME.fullmatch(self.name)
+        return match[1].strip() if match else ""
 
     def distinct(self) -> list[str]:
         """Returns its values as text, each once."""
@@ -178,11 +178,11 @@ _CSV_NOTES = {
 _ZONES = {"UTC": "UTC", "GMT": "UTC", "CET": "Etc/GMT-1", "CEST": "Etc/GMT-2", "MEZ": "Etc/GMT-1", "MESZ": "Etc/GMT-2"}
 _ZONES |= {f"{zone}ST": f"Etc/GMT+{hours}" for hours, zone in enumerate(("A", "E", "C", "M", "P", "AK", "H"), 4)}
 _ZONES |= {f"{zone}DT": f"Etc/GMT+{hours}" for hours, zone in enumerate(("A", "E", "C", "M", "P", "AK"), 3)}
-"""Time zones by their abbreviations in America and Europe; the sign is as in the names, which count west of Greenwich."""
+"""Time zones by abbreviations of America and Europe. Their names count hours west of Greenwich."""
 
 _OF_QUERY_ALWAYS = frozenset({"result", "table", "_time"})
 _OF_QUERY = frozenset({"result", "table", "_start", "_stop", "_type"})
-"""Columns of InfluxDB's annotated CSV that are no data."""
+"""Columns of InfluxDB's annotated CSV that a query adds to the data."""
 
 _STATES = '{{ path = "_type", {} = "string" }}'
 _LIKELY = 3  # the least rank of the name of a sensor's column
@@ -265,7 +265,6 @@ class _RowsDraft:
         yield ""
         yield "[readings]"
         readings, metadata, left_out = self._divided()
-        numbers = self._notation
         if self._name and self._value:
             is_one = "doubt: is each row one reading?" if self._long_doubt else "a row is one reading;"
             yield (
@@ -274,12 +273,12 @@ class _RowsDraft:
             )
         elif not readings:
             yield "# doubt: no column has numbers alone"
-            yield from (
-                f"{toml_key(column.slug)} = {{ path = {column.path}, when = {{ path = {column.path}, "
-                f'glob = "[-+.0-9]*" }} }} # doubt: beside texts such as {_comment(", ".join(column.others(numbers)[:3]))}'
-                for column in metadata
-                if column.is_text and column.numbers(numbers)
-            )
+            for column in metadata:
+                if column.is_text and column.numbers(self._notation):
+                    texts = _comment(", ".join(column.others(self._notation)[:_MOST_DISTINCT]))
+                    is_number = f'{{ path = {column.path}, glob = "[-+.0-9]*" }}'
+                    value = f"{{ path = {column.path}, when = {is_number} }}"
+                    yield f"{toml_key(column.slug)} = {value} # doubt: numbers beside texts, such as {texts}"
         yield from self._entries(readings, MAX_READINGS, self._reading)
         if metadata or self._has_states:
             yield ""
@@ -287,7 +286,7 @@ class _RowsDraft:
             if self._has_states:
                 yield (
                     f'"*" = {{ path = "_value", name = "_field", when = {_STATES.format("is")} }} '
-                    "# doubt: an event of text alone needs metadata_alone = true in the schema"
+                    "# doubt: an event without numbers needs metadata_alone = true in the schema"
                 )
             yield from self._entries(metadata, MAX_METADATA, self._metadata)
         yield from self._by_column(readings)
@@ -363,7 +362,7 @@ class _RowsDraft:
                 f"when = {{ path = {zoned.path}, is = {toml_text(text)} }} }}"
                 for text in dict.fromkeys(zoned.texts)
             )
-            return f"time = [{', '.join(sources)}]{_doubt(*doubts)}"
+            return f"time = [{', '.join(sources)}]{_doubt(*doubts, 'are these the zones of its abbreviations?')}"
         if notation.is_local or clock:
             is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
             is_german = time_format.startswith("%d.%m.") and any(
@@ -381,7 +380,7 @@ class _RowsDraft:
         return f"time = {first.path if list(keys) == ['path'] else f'{{ {inline} }}'}{_doubt(*doubts)}"
 
     def _zone_column(self) -> Column | None:
-        """Returns the column of the abbreviations of time zones; None if there is none, or the zone is known."""
+        """Returns the column of the abbreviations of time zones; None if the zone is known, or no column has one."""
         zoned = (column for column in self._columns if column.is_text and set(column.texts) <= _ZONES.keys())
         return None if self._zone else next(zoned, None)
 

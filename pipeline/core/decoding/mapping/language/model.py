@@ -148,7 +148,7 @@ class CsvFormat:
         encoding: the encoding of a file without a byte-order mark.
         skip_lines: the number of lines above the header, or a glob of the header's first line.
         header_lines: the lines of the header, of which the first has the names.
-        comment: the beginning of lines that are no records; empty if there are none.
+        comment: the beginning of comments; empty if a file has no comments.
     """
 
     delimiter: str = ","
