@@ -152,10 +152,10 @@ def try_(
 ) -> None:
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
-    A FILE in a format of backfill (.csv, .ndjson, .pb, .binpb, .avro, .parquet) is read by record; any other contains
-    the payload of one message. A --file-decoder reads any FILE. --limit is for the messages of the subscription, or
-    the records of each FILE. Messages of a subscription are given back when the command ends; to Pub/Sub that is a
-    failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
+    A FILE in a format of backfill (.csv, .tsv, .txt, .dat, .ndjson, .pb, .binpb, .avro, .parquet) is read by record;
+    any other contains the payload of one message. A --file-decoder reads any FILE. --limit is for the messages of the
+    subscription, or the records of each FILE. Messages of a subscription are given back when the command ends; to
+    Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
     mapping is also tried on messages without that attribute.
@@ -335,7 +335,7 @@ def draft(
 ) -> None:
     """Propose a mapping for your data: for a file, for messages in JSON, or for a message type.
 
-    SAMPLE is .csv, .ndjson, .avro or .parquet, whose first 1,000 records count, or .json with one message. The draft
+    SAMPLE is CSV, .ndjson, .avro or .parquet, whose first 1,000 records count, or .json with one message. The draft
     guesses the columns of the sensor and the time, how times and numbers are written, the readings and the metadata.
     For --message, it goes by the names and types of fields.
 

@@ -125,9 +125,10 @@ MESH = "The envelope of a mesh radio"
 PLANT = "The metrics of a production line"
 CSV = "A German CSV export"
 FILES = "Files of one sensor"
+WHOLE_FILES = ["The table of a logger", "An export of InfluxDB", "The history of Home Assistant"]
 
 
-@pytest.mark.parametrize("section", [section for section in SECTIONS if section not in (CSV, FILES)])
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section not in (CSV, FILES, *WHOLE_FILES)])
 def test_the_message_becomes_the_events(section):
     """The page's events are all that the message becomes."""
     mapped = mapping_of(section)
@@ -170,7 +171,7 @@ def test_integers_by_their_datatype(datatype, field, value, reading):
 
 def read(file: Path, mapped: MappedType) -> list[dict[str, Any]]:
     """Returns the events of a file, as the page writes them."""
-    with open_records(file, FileColumns(), mapped=[mapped]) as records:
+    with open_records(file, FileColumns(), mapped=[mapped], metadata_alone=True) as records:
         return [
             {
                 "sensor_id": event.sensor_id,
@@ -201,3 +202,12 @@ def test_a_file_of_one_sensor(tmp_path, monkeypatch):
     (file := Path(path)).parent.mkdir(parents=True)
     file.write_text(blocks(FILES, "csv")[0])
     assert read(file, mapping_of(FILES)) == listed(blocks(FILES, "json")[0])
+
+
+@pytest.mark.parametrize("section", WHOLE_FILES)
+def test_a_file_of_a_program(section, tmp_path):
+    """``publish`` makes the page's events of the page's file; some have metadata alone."""
+    (name,) = re.findall(r"This is `([^`]+)`:", SECTIONS[section].replace("\n", " "))
+    (tmp_path / name).write_text(blocks(section, "csv")[0])
+    wanted = [{"metadata": {}} | event for event in listed(blocks(section, "json")[0])]
+    assert read(tmp_path / name, mapping_of(section)) == wanted

@@ -182,8 +182,9 @@ def test_every_key():
     assert {key for key, default in table.items() if default == "required"} == {"message", "sensor", "time", "readings"}
     for key in ("inexact_integers", "decimal"):
         assert names(table[key]) == [getattr(mapping, key)]
-    assert names(table["csv"]) == [mapping.csv.delimiter, mapping.csv.encoding]
-    assert set(names({row[0]: row[1] for row in rows("Keys", "key")}["`csv`"])) == {"delimiter", "encoding"}
+    notation = {name: (names(row[2]) or [""])[0] for row in rows("Notation of CSV", "key") for name in names(row[0])}
+    assert notation.keys() == model._CSV_KEYS.keys()
+    assert notation == {name: str(default) for name, default in dataclasses.asdict(mapping.csv).items()}
 
 
 def test_every_key_of_a_value():

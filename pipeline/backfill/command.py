@@ -105,10 +105,10 @@ def backfill(
 ) -> None:
     """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
 
-    INPUT is a file or a glob, local or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (length-delimited
-    SensorEvent messages), plain or as .gz; .avro or .parquet. Records are read as publish reads them. A field of Avro
-    or Parquet is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration is a reading in
-    seconds.
+    INPUT is a file or a glob, local or in a bucket (gs://…): CSV (.csv, .tsv, .txt, .dat), .ndjson, or .pb and .binpb
+    (length-delimited SensorEvent messages), plain or as .gz; .avro or .parquet. Records are read as publish reads
+    them. A field of Avro or Parquet is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration
+    is a reading in seconds.
 
     With --message-mapping, a record becomes events as a message of the job does. Records are delimited messages of
     another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet. A --message-decoder

@@ -1,20 +1,22 @@
 """Reads events from CSV: numeric columns are readings, others are metadata, unless their names say what they are."""
 
-import csv
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
-from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
+from pipeline.core.decoding.mapping.language.model import CsvFormat, Mapping, MappingEntry
 from pipeline.core.decoding.mapping.language.paths import Field, Root, Star
 from pipeline.core.decoding.mapping.values.conversions import as_texts, number_reader
 from pipeline.core.events.event import Event, is_name
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.exact_numbers import MAX_EXACT
 from pipeline.core.notation.text import shown
-from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, TooLong, parse_or_refuse
+from pipeline.formats.annotated_csv import annotated_records
+from pipeline.formats.csv_rows import ANNOTATIONS, Head, Row, csv_rows, first_cell, read_head, spanning
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import (
     EventMaker,
@@ -28,59 +30,40 @@ from pipeline.formats.values import (
 
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
-_MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names of all columns
 _MAX_KNOWN = 1 << 16  # sensors in memory
 _FIELD_OVERHEAD = 64  # bytes of memory
 
 _Parsed = TypeVar("_Parsed", Event, MappedRecord)
-_Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
-def csv_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Record]:
-    """Returns the records below the header.
+def csv_records(lines: Lines, maker: EventMaker | MappedMaker, delimiter: str = ",") -> Iterator[Record]:
+    """Returns the records below the header, or below the headers of annotated CSV.
+
+    Args:
+        lines: the lines of the file.
+        maker: the maker of events, or of messages for mappings.
+        delimiter: the delimiter of such files, unless the mapping has another one.
 
     Raises:
         UnreadableFile: the file is empty, or the header is unreadable or lacks the maker's columns.
     """
-    rows = _csv_rows(lines, maker.csv.delimiter if isinstance(maker, MappedMaker) else ",")
-    header = next(rows, None)
-    if header is None:
-        lines.raise_failure()
-        raise UnreadableFile("it is empty")
-    if isinstance(header, Refusal):
-        raise UnreadableFile(f"the header is {header.reason}")
-    if sum(map(len, header[2])) > _MAX_HEADER:
-        raise UnreadableFile(f"the header has more than {_MAX_HEADER:,} characters")
-    names = [name.strip() for name in header[2]]
-    try:
-        check_encoding("".join(names), maker.csv.encoding if isinstance(maker, MappedMaker) else "utf-8")
-    except Malformed as problem:
-        raise UnreadableFile(f"the header is {problem}") from None
+    csv_format = maker.csv if isinstance(maker, MappedMaker) else CsvFormat()
+    if csv_format.delimiter == CsvFormat.delimiter:
+        csv_format = replace(csv_format, delimiter=delimiter)
+    if csv_format.is_plain and first_cell(lines) in ANNOTATIONS:
+        if not isinstance(maker, MappedMaker):
+            raise UnreadableFile(
+                "it is InfluxDB's annotated CSV, for which tidetable mapping draft FILE writes a --message-mapping"
+            )
+        return annotated_records(csv_rows(lines, csv_format), maker)
+    head, rows = read_head(lines, csv_format)
     if isinstance(maker, MappedMaker):
-        return _mapped(rows, names, maker)
-    maker.check_columns(names)
-    return _plain(rows, _RowParser(names, maker), maker.max_record_bytes)
+        return _mapped(rows, head, maker)
+    maker.check_columns(head.names)
+    return _plain(rows, _RowParser(head.names, maker), maker.max_record_bytes)
 
 
-def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
-    reader = csv.reader(lines, strict=True, delimiter=delimiter)
-    while True:
-        lines.begin_record()
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except (csv.Error, TooLong) as error:
-            # An unclosed quote swallows the lines below it, which may be valid records.
-            lines.unread()
-            reason = str(error) if isinstance(error, TooLong) else f"not CSV: {error}"
-            yield _spanning(Refusal(lines.first, reason), lines.last)
-            continue
-        if len(fields) > 1 or "".join(fields).strip():
-            yield lines.first, lines.last, fields
-
-
-def _take_sample(rows: Iterator[_Row | Refusal], limit: int) -> Iterator[_Row | Refusal]:
+def _take_sample(rows: Iterator[Row | Refusal], limit: int) -> Iterator[Row | Refusal]:
     most_bytes = _SAMPLE_FACTOR * limit
     for row in islice(rows, _SAMPLE_ROWS):
         yield row
@@ -90,28 +73,29 @@ def _take_sample(rows: Iterator[_Row | Refusal], limit: int) -> Iterator[_Row | 
             return
 
 
-def _plain(rows: Iterator[_Row | Refusal], parser: "_RowParser", limit: int) -> Iterator[Record]:
+def _plain(rows: Iterator[Row | Refusal], parser: "_RowParser", limit: int) -> Iterator[Record]:
     sample = list(_take_sample(rows, limit))
     yield from parser.classify_columns([row for row in sample if not isinstance(row, Refusal)])
     yield from _records(chain(sample, rows), parser.event)
 
 
-def _records(rows: Iterable[_Row | Refusal], parse: Callable[[list[str]], _Parsed]) -> Iterator[Record]:
+def _records(rows: Iterable[Row | Refusal], parse: Callable[[list[str]], _Parsed]) -> Iterator[Record]:
     for row in rows:
         if isinstance(row, Refusal):
             yield row
             continue
         first_line, last_line, fields = row
         record = parse_or_refuse(first_line, parse, fields)
-        yield _spanning(record, last_line) if isinstance(record, Refusal) else record
+        yield spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
-def _mapped(rows: Iterator[_Row | Refusal], names: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
+def _mapped(rows: Iterator[Row | Refusal], head: Head, maker: MappedMaker) -> Iterator[Record]:
     """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping.
 
     Cells are text. In columns that stars of readings take, and that contain only numbers in the first records, they are
     numbers.
     """
+    names, added = head.names, head.added
     stars = _star_columns([mapped.mapping for mapped in maker.json_types], names)
     numeric: list[_StarColumn] = []
 
@@ -120,6 +104,7 @@ def _mapped(rows: Iterator[_Row | Refusal], names: Sequence[str], maker: MappedM
             raise Malformed(f"{len(fields)} fields, but the header has {len(names)}")
         cells: dict[str, Any] = {name: text if text.strip() else None for name, text in zip(names, fields, strict=True)}
         cells.pop("", None)
+        cells.update(added)
         cells.update((column.name, column.number(cells[column.name] or "")) for column in numeric)
         try:
             return maker.of_object(cells)
@@ -136,14 +121,7 @@ def _mapped(rows: Iterator[_Row | Refusal], names: Sequence[str], maker: MappedM
                 numeric.append(column)
         yield from _records(chain(sample, rows), record)
 
-    return chain(maker.check_columns(names), records())
-
-
-def _spanning(refusal: Refusal, last_line: int) -> Refusal:
-    """Returns the refusal; if the record has several lines, the reason also names the last one."""
-    if last_line == refusal.line:
-        return refusal
-    return refusal._replace(reason=f"{refusal.reason}; the record ends on line {last_line}")
+    return chain(maker.check_columns([*names, *added]), records())
 
 
 class _RowParser:
@@ -161,7 +139,7 @@ class _RowParser:
         self._texts: list[tuple[int, str]] = []  # metadata by name: only an empty text is missing
         self._sensors: set[str] = set()  # that are not missing
 
-    def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
+    def classify_columns(self, sample: Sequence[Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
         complete = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
         own = self._sensor, self._time, self._event_id

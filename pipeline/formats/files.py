@@ -2,9 +2,9 @@
 
 A record is what one sensor measured at one time. The file's suffix determines its format:
 
-- ``.csv``: a column is numeric if every value in the first 1,000 records is a finite number or missing. Any other value
-  in later records makes them malformed. ``NA``, ``N/A``, ``NaN``, ``null``, ``None``, in any case, and the empty
-  text mark a value as missing: the event lacks that reading or metadata.
+- ``.csv``, ``.tsv`` (with tabs), ``.txt``, ``.dat``: a column is numeric if every value in the first 1,000 records is
+  a finite number or missing. Any other value in later records makes them malformed. ``NA``, ``N/A``, ``NaN``,
+  ``null``, ``None``, in any case, and the empty text mark a value as missing: the event lacks that reading or metadata.
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing. Or the lines are
   events or dead letters, as ``tidetable`` prints them.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
@@ -29,7 +29,7 @@ from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from google.protobuf.message import DecodeError
 
@@ -41,7 +41,7 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
-from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
+from pipeline.formats.lines import UNREADABLE, Lines, MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import LeftOutReadings, MappedMaker, SkippedElements, left_out_of, published
 from pipeline.formats.message_records import delimited_records, ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
@@ -52,12 +52,22 @@ Maker = EventMaker | MappedMaker
 
 ToPublish = Record | SkippedElements | LeftOutReadings
 
-_OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
+_CSV = (".csv", ".tsv", ".txt", ".dat")
+_OF_LINES: dict[str, Callable[[Lines, Any], Iterator[Record]]] = {
+    **dict.fromkeys(_CSV, csv_records),
+    ".tsv": partial(csv_records, delimiter="\t"),
+    ".ndjson": ndjson_records,
+}
 _DELIMITED = (".pb", ".binpb")
 _BLOCKS = (".avro", ".parquet")
 _GZIPPED = (*_OF_LINES, *_DELIMITED)  # with or without .gz
 
 _GZIP = b"\x1f\x8b"
+_MARKS = (  # byte-order marks, which overrule the encoding of a mapping
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 @contextmanager
@@ -84,11 +94,11 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
             stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
             gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
             # Unbuffered: a buffer would lose the data before a failure.
-            content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
+            content = stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored
             if isinstance(maker, DecodingMaker):
-                records = stack.enter_context(closing(maker.records(name, content)))  # before the file
+                records = stack.enter_context(closing(maker.records(name, cast(BinaryIO, content))))  # before the file
             elif suffix in _DELIMITED:
-                records = delimited_records(content, maker)
+                records = delimited_records(cast(BinaryIO, content), maker)
             else:
                 lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
                 records = _to_the_end(_OF_LINES[suffix](lines, maker), lines)
@@ -103,9 +113,12 @@ def _block_records(suffix: str, file: BinaryIO, maker: Maker) -> Iterator[Record
     return records(file, maker)
 
 
-def _text(suffix: str, content: BinaryIO, maker: Maker) -> io.TextIOWrapper:
-    encoding = maker.csv.encoding if suffix == ".csv" and isinstance(maker, MappedMaker) else "utf-8"
-    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding  # without a byte-order mark
+def _text(suffix: str, content: Any, maker: Maker) -> io.TextIOWrapper:
+    encoding = maker.csv.encoding if suffix in _CSV and isinstance(maker, MappedMaker) else "utf-8"
+    try:
+        encoding = next((name for mark, name in _MARKS if content.peek(4).startswith(mark)), encoding)
+    except UNREADABLE as failure:
+        raise UnreadableFile(f"can't be read: {failure}") from failure
     # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
     return io.TextIOWrapper(content, encoding=encoding, errors="surrogateescape", newline="")
 
@@ -192,6 +205,11 @@ def _suffix(name: str) -> str:
     raise UnreadableFile(
         f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}{way_out}"
     )
+
+
+def is_csv(name: str) -> bool:
+    """Returns whether a file is CSV, by its name."""
+    return name.lower().removesuffix(".gz").endswith(_CSV)
 
 
 def is_record_file(path: Path) -> bool:

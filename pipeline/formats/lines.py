@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
@@ -178,6 +179,21 @@ class Lines:
                     yield None
         except (*UNREADABLE, UnicodeError) as failure:  # the latter from encodings of several bytes
             self._failure = failure  # raised at the end, after the lines before it have been used
+
+    def peek(self) -> str | None:
+        """Returns the next line, which stays the next one; None if it is too long, and empty text at the end."""
+        if not self._unread:
+            line = next(self._source, "")
+            if line == "":
+                return line
+            self._unread.append(line)
+        return self._unread[-1]
+
+    def skip(self) -> None:
+        """Passes the next line, which belongs to no record."""
+        self.begin_record()
+        with suppress(TooLong):
+            next(self, None)
 
     def begin_record(self) -> None:
         self._record.clear()

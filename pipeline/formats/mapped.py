@@ -164,18 +164,22 @@ class MappedMaker:
                 written = b"null"
             yield _json(name) + b": " + written
 
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raises UnreadableFile if columns of the same name, or too many columns, are in a table."""
+        self.check_json()
+        check_width(names)
+        named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
+        if len(set(named)) < len(named):
+            raise UnreadableFile(f"two columns have the same name; the columns are {', '.join(map(shown, names))}")
+
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
 
         Raises:
             UnreadableFile: there are too many, two have the same name, or none is the sensor or the time.
         """
-        self.check_json()
-        check_width(names)
+        self.check_names(names)
         listed = ", ".join(map(shown, names))
-        named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
-        if len(set(named)) < len(named):
-            raise UnreadableFile(f"two columns have the same name; the columns are {listed}")
         if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
         mapping = self.json_types[0].mapping

@@ -1,8 +1,5 @@
 """Reads the first records of a file whose notation is not known yet, to draft a mapping of them."""
 
-import codecs
-import csv
-import gzip
 import json
 import time
 from collections.abc import Sequence
@@ -19,17 +16,14 @@ from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import parse_loose_json
-from pipeline.formats.files import records_of
+from pipeline.formats.csv_guesses import guess_csv
+from pipeline.formats.files import is_csv, records_of
 from pipeline.formats.lines import MappedRecord, Remark
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import UnreadableFile
 
 SAMPLE_RECORDS = 1000
-_SAMPLE_BYTES = 1 << 20
 _MOST_BYTES = 10_000_000  # of a message of Pub/Sub
-_DELIMITERS = ";\t|,"
-_ROWS = 50  # that decide the delimiter
-_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 class _SampleMaker(MappedMaker):
@@ -67,14 +61,14 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     stem = path.name.partition(".")[0]
     if name.endswith(".json"):
         return Sampled([_value(path.read_bytes(), "it")], f"the value in {path.name}", stem)
-    csv_format = csv_format_of(path) if name.removesuffix(".gz").endswith(".csv") else None
+    csv_format, units = guess_csv(path) if is_csv(name) else (None, {})
     maker = _SampleMaker(csv_format or CsvFormat())
     with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
         mapped = [record for record in islice(records, limit) if isinstance(record, MappedRecord)]
     values = [_value(record.message.data, f"line {record.line}") for record in mapped]
     if not values:
         raise UnreadableFile("it has no records that can be read")
-    return Sampled(values, f"the first {len(values):,} records of {path.name}", stem, csv_format)
+    return Sampled(values, f"the first {len(values):,} records of {path.name}", stem, csv_format, units)
 
 
 def _value(data: bytes, where: str) -> Any:
@@ -84,33 +78,6 @@ def _value(data: bytes, where: str) -> Any:
         return parse_loose_json(data)  # the trial of the draft shows that NaN is refused
     except ValueError as error:
         raise UnreadableFile(f"{where} is not JSON: {error}") from None
-
-
-def csv_format_of(path: Path) -> CsvFormat:
-    """Guesses the delimiter and the encoding of a CSV file."""
-    with path.open("rb") as stored:
-        opened = gzip.GzipFile(fileobj=stored) if path.name.lower().endswith(".gz") else stored
-        data = opened.read(_SAMPLE_BYTES)
-    encoding = _BOMS.get(data[:2]) or ("utf-8" if _is_utf8(data) else "cp1252")
-    lines = data.decode(encoding, errors="replace").removeprefix("\ufeff").splitlines()[:_ROWS]
-    return CsvFormat(max(_DELIMITERS, key=lambda delimiter: _fit(lines, delimiter)), encoding)
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(data)  # its last character may be cut
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _fit(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
-    """Returns how well a delimiter divides lines: the columns of the header, which have no decimal commas."""
-    try:
-        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
-    except csv.Error:  # a cell is larger than any
-        return False, 0
-    return len(set(widths[:-1])) == 1, widths[0] if widths else 0
 
 
 def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:

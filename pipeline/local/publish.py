@@ -95,7 +95,10 @@ def publish(
     accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE: .csv, .ndjson, .pb or .binpb, plain or gzipped (.gz), .avro or .parquet.
+    """Publish the readings in FILE, by its suffix.
+
+    CSV is .csv, .tsv (with tabs), .txt or .dat. Other suffixes are .ndjson, .pb and .binpb, all plain or gzipped (.gz),
+    and .avro and .parquet.
 
     Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
     a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the

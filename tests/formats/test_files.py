@@ -29,15 +29,13 @@ def read_until_it_fails(path: Path, time_unit: str = "iso") -> tuple[list[Record
     pytest.fail("the file was read to its end")
 
 
-@pytest.mark.parametrize("name", ["readings", "readings.txt", "readings.gz", "csv", "readings.csv.bz2"])
+@pytest.mark.parametrize("name", ["readings", "readings.log", "readings.gz", "csv", "readings.csv.bz2"])
 def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
     """The content does not determine the format."""
     with pytest.raises(UnreadableFile) as raised:
         read(tmp_path / name, CSV.encode())
-    assert (
-        str(raised.value)
-        == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"
-    )
+    known = ".csv, .tsv, .txt, .dat, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"
+    assert str(raised.value) == f"its name ends in none of {known}"
 
 
 def test_a_json_array_is_told_its_way(tmp_path: Path) -> None:

@@ -148,6 +148,104 @@ def test_a_column_for_each_sensor(tmp_path: Path) -> None:
     assert [event[0] for *_, trial in tried for event in trial.events] == ["kitchen", "bath", "kitchen"]
 
 
+RDB = (
+    "# a comment\n#\nagency_cd\tsite_no\tdatetime\ttz_cd\tflow\n5s\t15s\t20d\t6s\t14n\n"
+    "USGS\t01234567\t2026-02-17 05:30\tEST\t100\nUSGS\t01234567\t2026-02-17 06:30\tEDT\t101\n"
+)
+TITLES = "Station: Roof\nExported; 2026\n\nTime;Temp. [°C];Hum (%)\n;°C;%\n"
+TITLES += "".join(f"17.02.2026 10:3{n};20,{n};5{n},5\n" for n in range(5)) + "17.02.2026 10:35;85;9999\n"
+LOGGER = (
+    '"TOA5","83014","CR1000","1","x","y","2","Table1"\n"TIMESTAMP","RECORD","AirTC"\n"TS","RN","Deg C"\n"","","Smp"\n'
+    '"2026-02-17 10:30:00",1,24.5\n"2026-02-17 10:31:00",2,"NAN"\n"2026-02-17 10:32:00",3,24.6\n'
+)
+INFLUX = (
+    "#group,false,true,false,false,true,true\n#datatype,string,long,dateTime:RFC3339,KIND,string,string\n"
+    "#default,_result,,,,,\n,result,table,_time,_value,_field,sensor_id\n,,0,2026-02-17T10:30:00Z,VALUE,FIELD,a\n\n"
+)
+STATES = INFLUX.replace("KIND", "double").replace("VALUE", "1.5").replace("FIELD", "co") + INFLUX.replace(
+    "KIND", "string"
+).replace("VALUE", "ok").replace("FIELD", "state")
+BLANKS = "#id   time                 wind\n#-    UTC                  m/s\na     2026-02-17T10:30Z    5.5\n"
+HISTORY = f"entity_id,state,last_changed\na.b,21.5,{AT}\na.b,unavailable,{AT}\na.c,on,{AT}\na.c,off,{AT}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "comments"),
+    [
+        pytest.param(
+            RDB,
+            {
+                "csv": {"comment": "#", "delimiter": "\t", "header_lines": 2},
+                "sensor": "site_no",
+                "readings": {"flow": "flow"},
+            },
+            ['{ path = "datetime", time_zone = "Etc/GMT+4", when = { path = "tz_cd", is = "EDT" } }]'],
+            id="a survey's comments, types and zones",
+        ),
+        pytest.param(
+            TITLES,
+            {
+                "csv": {"delimiter": ";", "header_lines": 2, "skip_lines": 3},
+                "readings": {
+                    "temp_c": {"path": '"Temp. [°C]"', "null": [85]},
+                    "hum_percent": {"path": '"Hum (%)"', "null": [9999]},
+                },
+            },
+            ['# unit = "°C"; 20 to 20.4; doubt: is 85 a missing value?', "doubt: is 9999 a missing value?"],
+            id="titles, units and sentinels",
+        ),
+        pytest.param(
+            LOGGER,
+            {"csv": None, "sensor": "station", "null": ["NAN"], "readings": {"AirTC": "AirTC"}},
+            ['# unit = "Deg C"; 24.5 to 24.6', "# left out: RECORD"],
+            id="TOA5",
+        ),
+        pytest.param(
+            STATES,
+            {
+                "sensor": "sensor_id",
+                "readings": {
+                    "*": {"path": "_value", "name": "_field", "when": {"path": "_type", "is_not": "string"}},
+                },
+                "metadata": {"*": {"path": "_value", "name": "_field", "when": {"path": "_type", "is": "string"}}},
+            },
+            [
+                "an event without numbers needs metadata_alone",
+                "# left out: _type, result, table: columns of a query's result",
+            ],
+            id="annotated CSV",
+        ),
+        pytest.param(
+            BLANKS,
+            {"csv": {"delimiter": "blanks", "header_lines": 2}, "sensor": '"#id"', "readings": {"wind": "wind"}},
+            ['# unit = "m/s"; 5.5 to 5.5'],
+            id="blanks, and a header that looks like comments",
+        ),
+        pytest.param(
+            HISTORY,
+            {"readings": {"state": {"path": "state", "when": {"path": "state", "glob": "[-+.0-9]*"}}}},
+            ["doubt: numbers beside texts, such as on, off"],
+            id="a history with states",
+        ),
+    ],
+)
+def test_files_as_programs_write_them(
+    tmp_path: Path, content: str, expected: dict[str, Any], comments: list[str]
+) -> None:
+    """The draft has what is above the records and between them, in UTF-8 and in UTF-16, and reads a record."""
+    document, text, events = drafted(tmp_path / "a.csv", content.encode())
+    assert {key: document.get(key) for key in expected} == expected
+    assert [comment for comment in comments if comment not in text] == []
+    assert events
+    assert drafted(tmp_path / "a.csv", content.encode("utf-16")) == (document, text, events)
+
+
+def test_extremes_that_are_measured(tmp_path: Path) -> None:
+    """A number that stands for a missing value elsewhere is none beside others like it."""
+    rows = "".join(f"a,{AT},{value}\n" for value in (9997, 9998, 9999, -127, 85))
+    assert drafted(tmp_path / "a.csv", f"id,time,x\n{rows}".encode())[0]["readings"] == {"x": "x"}
+
+
 def test_records_of_parquet_and_ndjson(tmp_path: Path) -> None:
     """Values have types there; a counter of the records is left out, an empty column too."""
     path = tmp_path / "a.parquet"

@@ -26,7 +26,7 @@ CALLED_TIME = 80
 SENSORS = (
     (2, r"(tenant|application|app|profile|request|message|event|deduplication|session|trace|user|gateway|config)_.*id"),
     (10, r"(.*_)?(dev|device|sensor)_(eui|id|uid|uuid)|.*_?eui"),
-    (9, r"(.*_)?(serial(_(number|no|num))?|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
+    (9, r"(.*_)?(serial(_(number|no|num))?|site_no|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
     (7, r"sensor|device|node|station|meter|unit|from|uid|uuid|device_name|sensor_name|logger|probe"),
     (7, r"(mess|wetter|pegel)(stelle|punkt|station)|(sensor|geraete?|geraet|zaehler)(_?(id|nr|nummer|name))?|fuehler"),
     (6, r"id"),
@@ -63,7 +63,7 @@ VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|uin
 
 def words(name: str) -> str:
     """Returns a name in snake case: ``devEui`` and ``Dev-EUI`` are ``dev_eui``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.]", "_", name).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.]", "_", name).lower().strip("_")
 
 
 def sensor_rank(place: Place) -> int:
@@ -286,12 +286,12 @@ _SPELLED |= {"µ": "u", "μ": "u", "²": "2", "³": "3"}
 
 
 def slug(text: str) -> str:
-    """Returns a valid name that resembles a text; the text itself if it is one already."""
-    if is_name(text):
+    """Returns a valid name that resembles a text; the text itself if it is one already, but for dots at its end."""
+    if is_name(text := text.rstrip(".")):
         return text
     spelled = "".join(_SPELLED.get(character, character) for character in text)
     ascii_text = unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode()
-    name = re.sub(r"[^a-z0-9.]+", "_", ascii_text.lower()).strip("_.")
+    name = re.sub(r"[._]*_[._]*", "_", re.sub(r"[^a-z0-9.]+", "_", ascii_text.lower())).strip("_.")
     return (name if name[:1].isalpha() else f"_{name}")[:120] or "_"
 
 

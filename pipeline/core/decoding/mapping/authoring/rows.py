@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from itertools import chain, count, pairwise, product
 from typing import Any, NamedTuple
@@ -29,12 +30,33 @@ from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
 from pipeline.core.notation.text import plain
 
-MISSING = frozenset({"na", "n/a", "nan", "null", "none", "-", "--", "---", "?", "k.a.", "k. a.", "#n/a", "#nv"})
+MISSING = frozenset(
+    {
+        "na",
+        "n/a",
+        "nan",
+        "null",
+        "none",
+        "-",
+        "--",
+        "---",
+        "?",
+        "k.a.",
+        "k. a.",
+        "#n/a",
+        "#nv",
+        "unavailable",
+        "unknown",
+    }
+)
 """Texts that stand for a missing value, in lower case."""
 
 _SENTINELS = frozenset({-999.0, -9999.0, -99999.0, -99.9, -999.9})
+# They are values elsewhere, and doubtful if all others are far away: of a sensor that was reset or is not connected.
+_EXTREMES = frozenset({99.0, 999.0, 9999.0, 99999.0, 999.9, 9999.9, 85.0, -127.0, 65535.0, 32767.0, -32768.0})
 _MOST_DISTINCT = 3  # examples of texts
 _NUMBERS = 0.9  # the share of numbers in a column of readings
+_UNIT_IN_NAME = re.compile(r".*[\[(](?![0-9]*[\])])([^\[\]()]+)[\])]\s*")
 _SUFFIX = re.compile(r"[+-]?[0-9][0-9.,']*\s*([^0-9\s.,'][^0-9]*)")
 
 
@@ -113,6 +135,21 @@ class Column:
         """Returns numbers that often stand for a missing value."""
         return sorted(_SENTINELS & set(self.numbers(notation)))
 
+    def extremes(self, notation: NumberNotation) -> list[float]:
+        """Returns the least and the greatest number if these are far from all others, and may mean a missing value."""
+        numbers = sorted(set(self.numbers(notation)) - _SENTINELS)
+        others = [number for number in numbers if number not in _EXTREMES or number not in (numbers[0], numbers[-1])]
+        if len(others) < 2:
+            return []
+        far = 2 * (others[-1] - others[0])
+        return [end for end in {numbers[0], numbers[-1]} - {*others} if min(abs(end - other) for other in others) > far]
+
+    @property
+    def unit(self) -> str:
+        """The unit in brackets at the end of its name; empty without them."""
+        match = _UNIT_IN_NAME.fullmatch(self.name)
+        return match[1].strip() if match else ""
+
     def distinct(self) -> list[str]:
         """Returns its values as text, each once."""
         return list(dict.fromkeys(str(value) for value in self.values))
@@ -140,9 +177,23 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+_CSV_NOTES = {
+    "skip_lines": ' # titles; if their number differs between files, write a glob of the header, like "time,*"',
+    "header_lines": " # the first has the names, the others have units or types",
+}
+_ZONES = {"UTC": "UTC", "GMT": "UTC", "CET": "Etc/GMT-1", "CEST": "Etc/GMT-2", "MEZ": "Etc/GMT-1", "MESZ": "Etc/GMT-2"}
+_ZONES |= {f"{zone}ST": f"Etc/GMT+{hours}" for hours, zone in enumerate(("A", "E", "C", "M", "P", "AK", "H"), 4)}
+_ZONES |= {f"{zone}DT": f"Etc/GMT+{hours}" for hours, zone in enumerate(("A", "E", "C", "M", "P", "AK"), 3)}
+"""Time zones by abbreviations of America and Europe. Their names count hours west of Greenwich."""
+
+_OF_QUERY_ALWAYS = frozenset({"result", "table", "_time"})
+_OF_QUERY = frozenset({"result", "table", "_start", "_stop", "_type"})
+"""Columns of InfluxDB's annotated CSV that a query adds to the data."""
+
+_STATES = '{{ path = "_type", {} = "string" }}'
 _LIKELY = 3  # the least rank of the name of a sensor's column
 _IN_IDS = re.compile(r"[\x21\x22\x24-\x7e]+")
-_ROW_NUMBERS = re.compile(r"unnamed_?\d*|index|idx|row|nr|no|number|lfd_nr|_")
+_ROW_NUMBERS = re.compile(r"unnamed_?\d*|index|idx|row|record|nr|no|number|lfd_nr|_")
 _UNIT = re.compile(r"(unit|units|einheit|uom)")
 _OF_GERMAN = re.compile(r"zeit|datum|uhr", re.IGNORECASE)
 _MOST_COMMENT = 100
@@ -156,12 +207,14 @@ class Sampled(NamedTuple):
         source: the origin of the records, for comments.
         name: a name for a sensor if no column has one.
         csv: the notation of the file, if it is CSV.
+        units: the units of columns, from a line of the header.
     """
 
     records: Sequence[Mapping[str, Any]]
     source: str
     name: str
     csv: CsvFormat | None = None
+    units: Mapping[str, str] = {}
 
 
 def draft_of_rows(sampled: Sampled, time_zone: str = "") -> str:
@@ -177,7 +230,13 @@ class _RowsDraft:
         self._sampled = sampled
         self._zone = time_zone
         names = dict.fromkeys(name for record in sampled.records for name in record if name)
-        columns = [Column(name, [record.get(name) for record in sampled.records]) for name in names]
+        self._of_query = _OF_QUERY & names.keys() if names.keys() >= _OF_QUERY_ALWAYS else frozenset[str]()
+        self._has_states = any(record.get("_type") == "string" for record in sampled.records)
+        columns = [
+            Column(name, [self._value_of(record, name) for record in sampled.records])
+            for name in names
+            if name not in self._of_query
+        ]
         self._unusable = [
             column for column in columns if re.search('["{}]', column.name) or not column.name.isprintable()
         ]
@@ -189,6 +248,11 @@ class _RowsDraft:
         self._name, self._value, self._long_doubt = self._long()
         taken = [*self._time, *self._sensors[:1], *(each for each in (self._name, self._value) if each)]
         self._rest = [column for column in self._columns if column not in taken]
+
+    def _value_of(self, record: Mapping[str, Any], name: str) -> Any:
+        """Returns the value in a column; None for a state of annotated CSV, which has an entry of its own."""
+        is_state = self._has_states and name == "_value" and record.get("_type") == "string"
+        return None if is_state else record.get(name)
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the draft."""
@@ -203,11 +267,7 @@ class _RowsDraft:
         yield from self._notation_lines()
         if self._name:
             yield 'rewrite_names = true # in names that records contain, "/" becomes ".", and other characters "_"'
-        if self._sampled.csv and self._sampled.csv != CsvFormat():
-            yield ""
-            yield "[csv]"
-            yield f"delimiter = {toml_text(self._sampled.csv.delimiter)}"
-            yield f"encoding = {toml_text(self._sampled.csv.encoding)}"
+        yield from self._csv_lines()
         yield ""
         yield "[readings]"
         readings, metadata, left_out = self._divided()
@@ -219,18 +279,40 @@ class _RowsDraft:
             )
         elif not readings:
             yield "# doubt: no column has numbers alone"
+            for column in metadata:
+                if column.is_text and column.numbers(self._notation):
+                    texts = _comment(", ".join(column.others(self._notation)[:_MOST_DISTINCT]))
+                    is_number = f'{{ path = {column.path}, glob = "[-+.0-9]*" }}'
+                    value = f"{{ path = {column.path}, when = {is_number} }}"
+                    yield f"{toml_key(column.slug)} = {value} # doubt: numbers beside texts, such as {texts}"
         yield from self._entries(readings, MAX_READINGS, self._reading)
-        if metadata:
+        if metadata or self._has_states:
             yield ""
             yield "[metadata]"
+            if self._has_states:
+                yield (
+                    f'"*" = {{ path = "_value", name = "_field", when = {_STATES.format("is")} }} '
+                    "# doubt: an event without numbers needs metadata_alone = true in the schema"
+                )
             yield from self._entries(metadata, MAX_METADATA, self._metadata)
         yield from self._by_column(readings)
-        if left_out or self._unusable:
+        if left_out or self._unusable or self._of_query:
             yield ""
             for column, why in left_out:
                 yield f"# left out: {_comment(column.name)}: {why}"
+            if self._of_query:
+                yield f"# left out: {', '.join(sorted(self._of_query))}: columns of a query's result"
             for column in self._unusable:
                 yield f"# left out: {_comment(column.name)}: no path can contain this name; rename it in the file"
+
+    def _csv_lines(self) -> Iterator[str]:
+        """Yields the keys of CSV that are not the defaults."""
+        written = asdict(self._sampled.csv or CsvFormat()).items() - asdict(CsvFormat()).items()
+        if written:
+            yield ""
+            yield "[csv]"
+        for key, value in sorted(written):
+            yield f"{key} = {toml_text(value) if isinstance(value, str) else value}{_CSV_NOTES.get(key, '')}"
 
     def _by_column(self, readings: Sequence[Column]) -> Iterator[str]:
         """Yields a comment with another mapping, for records with a column for each sensor."""
@@ -283,6 +365,14 @@ class _RowsDraft:
             keys["format"] = toml_text(time_format)
         if notation.swapped and not clock:
             doubts.append(f"or day and month the other way round, {notation.swapped}")
+        inline = ", ".join(f"{key} = {value}" for key, value in keys.items())
+        if (notation.is_local or clock) and (zoned := self._zone_column()):
+            sources = (
+                f"{{ {inline}, time_zone = {toml_text(_ZONES[text])}, "
+                f"when = {{ path = {zoned.path}, is = {toml_text(text)} }} }}"
+                for text in dict.fromkeys(zoned.texts)
+            )
+            return f"time = [{', '.join(sources)}]{_doubt(*doubts, 'are these the zones of its abbreviations?')}"
         if notation.is_local or clock:
             is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
             is_german = time_format.startswith("%d.%m.") and any(
@@ -298,6 +388,11 @@ class _RowsDraft:
             doubts.append(f"{missing:,} of {len(first.all):,} records have none")
         inline = ", ".join(f"{key} = {value}" for key, value in keys.items())
         return f"time = {first.path if list(keys) == ['path'] else f'{{ {inline} }}'}{_doubt(*doubts)}"
+
+    def _zone_column(self) -> Column | None:
+        """Returns the column of the abbreviations of time zones; None if the zone is known, or no column has one."""
+        zoned = (column for column in self._columns if column.is_text and set(column.texts) <= _ZONES.keys())
+        return None if self._zone else next(zoned, None)
 
     def _sensor_columns(self) -> list[Column]:
         """Returns the columns that may name the sensor, the likeliest first."""
@@ -415,19 +510,27 @@ class _RowsDraft:
             yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
 
     def _conversions(self, column: Column) -> str:
-        return f", suffix = {toml_text(column.suffix)}" if column.suffix else ""
+        if column.suffix:
+            return f", suffix = {toml_text(column.suffix)}"
+        return f", when = {_STATES.format('is_not')}" if self._has_states and column is self._value else ""
 
     def _reading(self, column: Column) -> str:
         conversions = self._conversions(column)
+        extremes = column.extremes(self._notation)
+        if extremes:
+            conversions += f", null = [{', '.join(f'{number:g}' for number in extremes)}]"
+        unit = self._sampled.units.get(column.name) or column.unit
+        noted = f"unit = {toml_text(_comment(unit))}; " if unit else ""
         value = f"{{ path = {column.path}{conversions} }}" if conversions else column.path
         if others := column.others(self._notation):
             doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "drop reading"'
-            return f"{value} # doubt: {doubt}"
+            return f"{value} # {noted}doubt: {doubt}"
         sentinels = column.sentinels(self._notation)
-        numbers = [number for number in column.numbers(self._notation) if number not in sentinels]
+        numbers = [number for number in column.numbers(self._notation) if number not in (*sentinels, *extremes)]
         if not numbers:
             return f"{value} # true is 1, false is 0"
-        return f"{value} # {min(numbers):g} to {max(numbers):g}"
+        doubt = f"; doubt: is {extremes[0]:g} a missing value?" if extremes else ""
+        return f"{value} # {noted}{min(numbers):g} to {max(numbers):g}{doubt}"
 
     def _metadata(self, column: Column) -> str:
         is_id = not column.is_text and all(map(is_number, column.values))

@@ -43,6 +43,11 @@ UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": 
 
 MAX_MAPPING_BYTES = 1 << 20
 
+BLANKS = "blanks"
+"""The delimiter of CSV whose cells are separated by runs of spaces and tabs."""
+
+_MOST_LINES = 10_000  # above and in the header of CSV
+
 Scalar = str | int | float | bool
 
 _T = TypeVar("_T")
@@ -160,10 +165,26 @@ class MappingEntry:
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """The notation of CSV files."""
+    """The notation of CSV files.
+
+    Attributes:
+        delimiter: the character between cells; ``BLANKS`` for runs of spaces and tabs.
+        encoding: the encoding of a file without a byte-order mark.
+        skip_lines: the number of lines above the header, or a glob of the header's first line.
+        header_lines: the lines of the header, of which the first has the names.
+        comment: the beginning of comments; empty if a file has no comments.
+    """
 
     delimiter: str = ","
     encoding: str = "utf-8"
+    skip_lines: int | str = 0
+    header_lines: int = 1
+    comment: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a file begins with its header, unless its first line says that it is of another format."""
+        return (self.delimiter, self.skip_lines, self.header_lines, self.comment) == (",", 0, 1, "")
 
 
 @dataclass(frozen=True)
@@ -455,9 +476,30 @@ def _csv(key: str, value: Any) -> CsvFormat:
 
 def _delimiter(key: str, value: Any) -> str:
     delimiter = _text(key, value)
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise MappingError(key, f"it is {delimiter!r}, not a single character")
+    if delimiter != BLANKS and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        raise MappingError(key, f'it is {delimiter!r}, neither a single character nor "{BLANKS}"')
     return delimiter
+
+
+def _skip_lines(key: str, value: Any) -> int | str:
+    return value if isinstance(value, str) and value else _line_count(0, "a glob of the header")(key, value)
+
+
+def _line_count(least: int, other: str = "") -> _Parse:
+    def parse(key: str, value: Any) -> int:
+        if type(value) is not int or not least <= value <= _MOST_LINES:
+            or_other = f", or {other}" if other else ""
+            raise MappingError(key, f"it is {value!r}, not a number of lines from {least} to {_MOST_LINES:,}{or_other}")
+        return value
+
+    return parse
+
+
+def _comment(key: str, value: Any) -> str:
+    comment = _text(key, value)
+    if not comment or comment.startswith('"'):
+        raise MappingError(key, f'it is {comment!r}, not the beginning of a line, like "#"')
+    return comment
 
 
 def _encoding(key: str, value: Any) -> str:
@@ -634,7 +676,13 @@ _MAPPING_KEYS: dict[str, _Parse] = {
     "thousands": _choice("", ",", ".", " ", "'"),
     "csv": _csv,
 }
-_CSV_KEYS: dict[str, _Parse] = {"delimiter": _delimiter, "encoding": _encoding}
+_CSV_KEYS: dict[str, _Parse] = {
+    "delimiter": _delimiter,
+    "encoding": _encoding,
+    "skip_lines": _skip_lines,
+    "header_lines": _line_count(1),
+    "comment": _comment,
+}
 _SOURCE_KEYS: dict[str, _Parse] = {
     "constant": _text,
     "when": _conditions,
