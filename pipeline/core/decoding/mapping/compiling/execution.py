@@ -222,10 +222,15 @@ class EventCollector:
         self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
         self.without_readings = 0
         self.elements = 0
+        self.where = ""  # begins the details of problems: the document, if the message has several
+        self._left_out = 0  # of the documents before
+        self._elements_before = 0
         self._values_left = min(MAX_VALUES, MAX_VALUES_OF_ANY + size)
 
     def refuse(self, problem: BadData) -> None:
         """Notes a problem. Two ways to the same element have the same."""
+        if self.where:
+            problem = BadData(problem.reason, f"{self.where}{problem.detail}")
         if len(self.problems) <= MAX_PROBLEMS:
             self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
 
@@ -263,8 +268,19 @@ class EventCollector:
             raise BadData(Reason.TOO_MANY_READINGS, f"an event has more than {MAX_READINGS:,} readings")
         self.events[key] = known
 
-    def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
-        """Returns the events, by the number of branches through each path. Elements without a reading are skipped."""
+    def end_document(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> None:
+        """Counts what was left out of a document, by the number of branches through each path."""
+        skipped = len(self.skipped) + sum(count == branches[path] for (path, _), count in self.absent.items())
+        if mapping.each and self.elements == self._elements_before:
+            skipped = max(skipped, 1)  # the document itself: in JSON, a list under another name would go unnoticed
+        self._left_out += skipped
+        self._elements_before = self.elements
+        self.skipped.clear()
+        self.absent.clear()
+        self.where = ""
+
+    def result(self, mapping: Mapping) -> MappedEvents:
+        """Returns the events. Elements without a reading are skipped."""
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
@@ -272,11 +288,7 @@ class EventCollector:
             found = [event for event in events if event.readings or event.identity in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
-        absent = sum(count == branches[path] for (path, _), count in self.absent.items())
-        skipped = len(self.skipped) + absent + self.without_readings
-        if mapping.each and not self.elements:
-            skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
-        return MappedEvents(events, list(self.problems.values()), skipped)
+        return MappedEvents(events, list(self.problems.values()), self._left_out + self.without_readings)
 
     def _rewritten(self, events: list[MadeEvent]) -> Iterator[MadeEvent]:
         for event in events:
@@ -318,6 +330,8 @@ class CompiledBranch:
         elif self._elements:
             self._below(collector, scope, 0, readings, metadata, ())
         else:
+            if collector.where:
+                collector.count(readings, metadata)
             self._add(collector, scope, readings, metadata, has_own=True)
 
     @staticmethod

@@ -9,6 +9,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
@@ -16,18 +17,29 @@ from google.protobuf import json_format
 from pipeline.core.decoding.file_names import FILE_ATTRIBUTES
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
-from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
+from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, Resolver, bounded
 from pipeline.core.decoding.mapping.language import model
-from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
+from pipeline.core.decoding.mapping.language.model import (
+    PLAIN_TYPES,
+    Condition,
+    Mapping,
+    MappingEntry,
+    MappingError,
+    Source,
+    Value,
+)
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
 from pipeline.core.decoding.mapping.values import conversions, nodes
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_documents, parse_plain
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.dead_letter import dead_letter_name, published_at
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_SENSOR_ID
 from pipeline.core.events.message import Message, encoding_of
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.forms import parse_form
+from pipeline.core.notation.line_protocol import parse_lines
 from pipeline.core.notation.times import format_time, from_datetime
 
 
@@ -178,7 +190,7 @@ class Compiler:
             if is_reading:
                 convert = conversions.star_number_of(key, items.node, source, self._mapping)
             else:
-                convert = conversions.star_text_of(key, items.node, source)
+                convert = conversions.star_text_of(key, items.node, source, self._mapping)
             if convert is not None:
                 self.uses.append(
                     Use(key, path, items.node, items.names, True, label=_label(items, len(start.names), steps))
@@ -366,6 +378,16 @@ def _label(items: resolve.Items, level: int, steps: tuple[Step, ...]) -> Names:
     return (*of_fields, "*") if items.node == PLAIN and of_fields[-1:] != ("*",) else of_fields
 
 
+class Content(NamedTuple):
+    """The documents in a payload, and its size in bytes without compression.
+
+    A document is a protobuf message or Python's values; a line that is none is a BadData.
+    """
+
+    documents: list[Any]
+    size: int
+
+
 class Mapper:
     """A mapping, compiled against the type of its messages.
 
@@ -388,7 +410,7 @@ class Mapper:
         types = types or Descriptors()
         self.mapping = mapping
         self.pool = types.pool
-        self.message_class = None if mapping.message == model.JSON else types.message_class(mapping.message)
+        self.message_class = None if mapping.message in PLAIN_TYPES else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
         resolver = Resolver(types, mapping.types)
         if strict and self.message_class:
@@ -405,23 +427,38 @@ class Mapper:
         if self.problems and strict:
             raise self.problems[0]
 
-    def matches(self, scope: Scope) -> bool:
-        """Returns whether a message fulfils the conditions of ``match``."""
-        return all(holds(scope) for holds in self._match)
+    def matches(self, message: Message, content: Content) -> bool:
+        """Returns whether all documents of a message fulfil the conditions of ``match``."""
+        scopes = [[message, document] for document in content.documents if type(document) is not BadData]
+        return bool(scopes) and all(holds(scope) for scope in scopes for holds in self._match)
 
-    def parse(self, message: Message) -> Any:
-        """Returns what the payload contains: a protobuf message, or JSON as Python's values. Raises BadData."""
-        if self.message_class is None:
-            return parse_plain(message.data, "the message")
+    def parse(self, message: Message) -> Content:
+        """Returns the documents of the payload, without its compression. Raises BadData."""
+        data = unpacked(message.data, message.attributes, self.mapping.compression)
+        return Content(self._documents(message, data), len(data))
+
+    def _documents(self, message: Message, data: bytes) -> list[Any]:
+        match self.mapping.message:
+            case model.JSON:
+                documents = parse_documents(data, "the message", MAX_ELEMENTS + 1)
+            case model.INFLUX | model.FORM:
+                documents = _documents_of_text(data, self.mapping.message)
+            case _:
+                return [self._protobuf(message, data)]
+        if len(documents) > MAX_ELEMENTS:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} documents")
+        return documents
+
+    def _protobuf(self, message: Message, data: bytes) -> Any:
         parsed = self.message_class()
         try:
             if encoding_of(message) == "JSON":
                 # json_format.Parse would round integers that a field of type double, or a Struct, can't hold.
                 exact = self.mapping.inexact_integers != "round"
-                document = parse_plain(message.data, "the message", exact=exact)
+                document = parse_plain(data, "the message", exact=exact)
                 json_format.ParseDict(document, parsed, descriptor_pool=self.pool)
             else:
-                parsed.ParseFromString(message.data)
+                parsed.ParseFromString(data)
         except BadData:
             raise
         except Exception as error:  # json_format.Parse does so too: JSON may have any form
@@ -429,16 +466,48 @@ class Mapper:
             raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
         return parsed
 
-    def map(self, message: Message, root: Any, *, metadata_alone: bool = False) -> execution.MappedEvents:
+    def map(self, message: Message, content: Content, *, metadata_alone: bool = False) -> execution.MappedEvents:
         """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
-        Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements make events of their
-        metadata alone.
+        Documents are like elements: those of one sensor and time make one event, and a problem of one costs the message
+        no event of the others. Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements
+        make events of their metadata alone.
         """
-        collector = execution.EventCollector(len(message.data), metadata_alone=metadata_alone)
-        for branch in self._compiled:
-            branch.run(collector, [message, root])
-        return collector.result(self.mapping, self._through)
+        documents, size = content
+        collector = execution.EventCollector(size, metadata_alone=metadata_alone)
+        if len(documents) == 1 and type(documents[0]) is not BadData:
+            for branch in self._compiled:
+                branch.run(collector, [message, documents[0]])
+            collector.end_document(self.mapping, self._through)
+        else:
+            for number, document in enumerate(documents, 1):
+                self._add(collector, message, number, document)
+        return collector.result(self.mapping)
+
+    def _add(self, collector: execution.EventCollector, message: Message, number: int, document: Any) -> None:
+        """Adds the events of one document of several."""
+        if type(document) is BadData:
+            collector.refuse(document)
+            return
+        collector.where = f"document {number:,}: "
+        try:
+            for branch in self._compiled:
+                branch.run(collector, [message, document])
+        except BadData as problem:
+            if problem.reason is Reason.TOO_MANY_ELEMENTS:
+                raise
+            collector.refuse(problem)
+        collector.end_document(self.mapping, self._through)
+
+
+def _documents_of_text(data: bytes, kind: str) -> list[Any]:
+    try:
+        if kind == model.FORM:
+            return [parse_form(data)]
+        points = list(islice(parse_lines(data), MAX_ELEMENTS + 1))
+    except ValueError as error:
+        raise BadData(Reason.UNPARSEABLE, f"the message is no {kind}: {error}") from None
+    return [BadData(Reason.UNPARSEABLE, str(one)) if isinstance(one, ValueError) else one for one in points]
 
 
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:

@@ -1,6 +1,6 @@
 """Mappings: what they declare, and their notation in TOML, parsed without any knowledge of the message's type.
 
-    message = "acme.v1.Report"            # the full name of a protobuf type, or "json"
+    message = "acme.v1.Report"            # the full name of a protobuf type, "json", "form" or "influx"
     each = "probes[]"                     # one event for each element; points of one sensor and time are one event
     sensor = "{site}/{.serial:08x}"
     time = [{ path = ".at", unit = "ms" }, "$publish_time"]     # the first that is set
@@ -31,7 +31,12 @@ from pipeline.core.decoding.mapping.language.paths import Current, Path, PathErr
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.notation.documents import parse_toml
 
-JSON = "json"
+JSON, FORM, INFLUX = "json", "form", "influx"
+PLAIN_TYPES = (JSON, FORM, INFLUX)
+"""The types of messages that need no descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
+
+TEXT = "text"
+"""The type, beside ``json`` under ``[types]``, of text that may be JSON."""
 
 UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
 """Microseconds in a unit of time."""
@@ -150,7 +155,9 @@ class Mapping:
         each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
         match: conditions of this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
-        types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path.
+        compression: how payloads are packed, besides those whose attribute says it; empty: not at all.
+        types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path;
+            ``json`` and ``text`` for text that may be JSON.
         attributes: patterns that name parts of an attribute, by the attribute's name.
         rewrite_names: whether names from messages are rewritten to valid ones.
         shortest_floats: whether a 32-bit float is read as the shortest decimal that it stands for.
@@ -166,6 +173,7 @@ class Mapping:
     each: tuple[Path, ...] = ()
     match: tuple[Condition, ...] | None = None
     unmarked: bool = False
+    compression: Literal["", "gzip", "zlib", "auto"] = ""
     skip_if: tuple[Condition, ...] = ()
     skip_unless: tuple[Condition, ...] = ()
     types: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -398,6 +406,8 @@ def _types(key: str, value: Any) -> dict[tuple[str, ...], tuple[str, ...]]:
         path = _path(where, text)
         if path.root is not Root.MESSAGE or path.has_star:
             raise MappingError(where, "it is not the path of a field from the message, without a star")
+        if TEXT in names and names != (JSON, TEXT):
+            raise MappingError(where, 'text that may be JSON is ["json", "text"], and nothing else')
         types[path.names] = names
     return types
 
@@ -528,6 +538,7 @@ _MAPPING_KEYS: dict[str, _Parse] = {
     "each": _each,
     "match": _conditions,
     "unmarked": _flag,
+    "compression": _choice("gzip", "zlib", "auto"),
     "skip_if": _conditions,
     "skip_unless": _conditions,
     "types": _types,

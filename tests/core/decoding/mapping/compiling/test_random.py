@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.decoding.message_types import MappedType
@@ -50,7 +50,7 @@ def _compare(mapper, drawn, message, document):
     except reference.Refused as refused:
         reasons = refused.args[0]
     try:
-        result = mapper.map(ENVELOPE, message)
+        result = mapper.map(ENVELOPE, Content([message], 0))
     except BadData as problem:
         assert reasons is not None, problem  # noqa: PT017
         assert problem.reason in reasons  # noqa: PT017
@@ -106,7 +106,7 @@ def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
         return
     message = data.draw(generated.messages(types))
     try:
-        (made,) = mapper.map(ENVELOPE, message).events
+        (made,) = mapper.map(ENVELOPE, Content([message], 0)).events
     except BadData:  # two dotted names are equal
         event("refused")
         return

@@ -518,5 +518,5 @@ def test_a_condition_that_never_holds_in_an_older_revision(mapper):
         mapper(text)
     older = mapper(text, strict=False)
     message = older.message_class(i32=5)
-    (made,) = older.map(Message(b"", {}, **NOW), message).events
+    (made,) = older.map(Message(b"", {}, **NOW), Content([message], 0)).events
     assert made.readings == {}
