@@ -7,6 +7,7 @@ A record is what one sensor measured at one time. The file's suffix determines i
   text mark a value as missing: the event lacks that reading or metadata.
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing. Or the lines are
   events or dead letters, as ``tidetable`` prints them.
+- ``.lp``: points in InfluxDB's line protocol, which only mappings read.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 - ``.avro``, ``.parquet``: never gzipped.
 
@@ -37,7 +38,7 @@ from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import MappedMaker, SkippedElements, published
-from pipeline.formats.message_records import delimited_records, ndjson_records
+from pipeline.formats.message_records import delimited_records, line_protocol_records, ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
 
 Maker = EventMaker | MappedMaker
@@ -45,7 +46,7 @@ Maker = EventMaker | MappedMaker
 
 ToPublish = Record | SkippedElements
 
-_OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
+_OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records, ".lp": line_protocol_records}
 _DELIMITED = (".pb", ".binpb")
 _BLOCKS = (".avro", ".parquet")
 _GZIPPED = (*_OF_LINES, *_DELIMITED)  # with or without .gz

@@ -36,7 +36,7 @@ def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
         read(tmp_path / name, CSV.encode())
     assert (
         str(raised.value)
-        == "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"
+        == "its name ends in none of .csv, .ndjson, .lp, .pb, .binpb, with or without .gz, .avro and .parquet"
     )
 
 

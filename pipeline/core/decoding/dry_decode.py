@@ -1,6 +1,5 @@
 """Shows what a job would make of messages, message by message."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, parse
 from pipeline.core.events.protobuf_json import event_json
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.text import json_value
 from pipeline.core.notation.times import format_time
 
 
@@ -92,8 +92,7 @@ def _json_of(one: MessageType, message: Message) -> Any:
             (documents, _), mapper = one.parse(message)
             if mapper.message_class is None:
                 shown = [str(each) if isinstance(each, BadData) else each for each in documents]
-                # JSON has numbers that are not finite as text.
-                return json.loads(json.dumps(shown[0] if len(shown) == 1 else shown), parse_constant=str)
+                return json_value(shown[0] if len(shown) == 1 else shown)
             (parsed,) = documents
             pool = mapper.pool
         else:

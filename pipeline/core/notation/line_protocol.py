@@ -2,9 +2,9 @@ r"""Reads InfluxDB's line protocol: https://docs.influxdata.com/influxdb/v2/refe
 
     weather,station=north\ roof,unit=7 temp=21.5,count=4i,raw=9u,open=t,note="a \"b\"" 1771324200000000000
 
-A line is a point: its measurement, tags, fields, and time, which may be missing. Commas and spaces have a backslash
-before them in names and in tags, and so has ``=``, except in measurements; a double quote and a backslash in the text of
-a field. Before any other character, a backslash stands for itself.
+A line is a point: its measurement, tags, fields, and time, which may be missing. In names and in tags, commas, spaces
+and, except in measurements, ``=`` have a backslash before them; in the text of a field, double quotes and backslashes.
+Before any other character, a backslash stands for itself.
 
 Beyond the specification, a field may be ``nan`` or ``inf``: a sensor that fails must not cost the line's other fields.
 """
@@ -39,12 +39,13 @@ def parse_lines(data: bytes) -> Iterator[dict[str, Any] | ValueError]:
     Blank lines and comments are skipped. A point has the measurement's name, a table of tags, a table of fields, whose
     values are Python's, and the time as an integer, if the line has one.
     """
-    for number, line in enumerate(text_of(data).removeprefix(BOM).rstrip("\0").split("\n"), 1):
+    lines = text_of(data).removeprefix(BOM).rstrip("\0").split("\n")
+    for number, line in enumerate(lines, 1):
         if is_point(line):
             try:
                 yield parse_line(line)
             except ValueError as error:
-                yield ValueError(f"line {number}: {error}")
+                yield ValueError(f"line {number:,}: {error}" if len(lines) > 1 else str(error))
 
 
 def is_point(line: str) -> bool:

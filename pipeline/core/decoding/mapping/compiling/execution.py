@@ -24,6 +24,9 @@ ENVELOPE, ROOT = 0, 1
 ScopeGetter = Callable[[Scope], Any]
 
 
+STAR = "\0"
+"""Stands for the star in a text with paths: no name has this character."""
+
 Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""
 
@@ -102,6 +105,30 @@ def labelled(
         destination.put(name, value, readings, metadata)
 
     return write
+
+
+def below(label_of: ScopeGetter, key: str, entry_name: str, write: Writer, destination: Destination) -> Writer:
+    """Returns the writer of an entry with a star whose name the message contains: a text with ``STAR`` in it.
+
+    ``write`` writes what the star stands for under its own names.
+    """
+    before, _, after = entry_name.partition("*")
+    texts = Destination(is_reading=False)
+
+    def write_below(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        own_readings, own_metadata = dict[str, Any](), dict[str, str]()
+        write(scope, own_readings, own_metadata)
+        if not own_readings and not own_metadata:
+            return
+        label = label_of(scope)
+        if label is None:
+            raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
+        for into, found in ((destination, own_readings), (texts, own_metadata)):
+            for name, value in found.items():
+                into.put(before + label.replace(STAR, name, 1) + after, value, readings, metadata)
+        destination.check_size(readings if destination.is_reading else metadata)
+
+    return write_below
 
 
 def whole(values_of: ScopeGetter, destination: Destination) -> Writer:

@@ -9,6 +9,7 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from google.protobuf import json_format
 
 from pipeline.core.decoding.file_names import FILE_ATTRIBUTES
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
+from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, STAR, Destination, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, Resolver, bounded
 from pipeline.core.decoding.mapping.language import model
 from pipeline.core.decoding.mapping.language.model import (
@@ -28,7 +29,17 @@ from pipeline.core.decoding.mapping.language.model import (
     Source,
     Value,
 )
-from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
+from pipeline.core.decoding.mapping.language.paths import (
+    SELECTORS,
+    Field,
+    Names,
+    Path,
+    PathError,
+    Placeholder,
+    Root,
+    Star,
+    Step,
+)
 from pipeline.core.decoding.mapping.values import conversions, nodes
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
@@ -122,7 +133,7 @@ class Compiler:
         return found
 
     def _add(self, key: str, entry: MappingEntry, destination: Destination) -> None:
-        if "*" in entry.name and entry.label is None:
+        if any(source.path and source.path.has_star for source in entry.value):
             self._add_star(key, entry, destination)
             return
         depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._text)
@@ -153,6 +164,11 @@ class Compiler:
         if not found:
             return
         depth = max(max(of_star.depth, of_star.when) for of_star in found)
+        label_of: ScopeGetter | None = None
+        if entry.label:
+            starred = tuple(replace(source, template=_marked(source.template or ())) for source in entry.label)
+            depth_of_label, label_of = self._first(f"{key}.name", starred, self._text)
+            depth = max(depth, depth_of_label)
 
         def read(of_star: _OfStar, get: Getter) -> ScopeGetter:
             # What is above the elements is gone through once, not once for each of them.
@@ -163,12 +179,14 @@ class Compiler:
         if takes_all and found[0].convert is nodes.itself and (whole_of := found[0].items.whole):
             write = execution.whole(read(found[0], whole_of), destination)
         else:
-            name_of = self._namer(entry)
+            name_of = self._namer(entry if label_of is None else replace(entry, name="*"))
             sources = [
                 [read(one, execution.taken(one.items.get, one.convert, name_of, destination)) for one in of_source]
                 for of_source in by_source
             ]
             write = execution.starred(sources, destination)
+        if label_of is not None:
+            write = execution.below(label_of, key, entry.name, write, destination)
         self.compiled.at(depth).writers.append(write)
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
@@ -370,6 +388,11 @@ class Compiler:
         return max(depths), holds
 
 
+def _marked(template: tuple[str | Placeholder, ...]) -> tuple[str | Placeholder, ...]:
+    """Returns a text with paths, with ``STAR`` in place of its star."""
+    return tuple(part.replace("*", STAR) if isinstance(part, str) else part for part in template)
+
+
 def _label(items: resolve.Items, level: int, steps: tuple[Step, ...]) -> Names:
     """Returns the names that a star stands for. ``level`` is the number of names that lead to the path's start."""
     at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
@@ -442,15 +465,14 @@ class Mapper:
             case model.JSON:
                 documents = parse_documents(data, "the message", MAX_ELEMENTS + 1)
             case model.INFLUX | model.FORM:
-                documents = _documents_of_text(data, self.mapping.message)
+                documents = documents_of_text(data, self.mapping.message)
             case _:
-                return [self._protobuf(message, data)]
+                return [self._protobuf(self.message_class(), message, data)]  # type: ignore[misc]
         if len(documents) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} documents")
         return documents
 
-    def _protobuf(self, message: Message, data: bytes) -> Any:
-        parsed = self.message_class()
+    def _protobuf(self, parsed: Any, message: Message, data: bytes) -> Any:
         try:
             if encoding_of(message) == "JSON":
                 # json_format.Parse would round integers that a field of type double, or a Struct, can't hold.
@@ -500,7 +522,11 @@ class Mapper:
         collector.end_document(self.mapping, self._through)
 
 
-def _documents_of_text(data: bytes, kind: str) -> list[Any]:
+def documents_of_text(data: bytes, kind: str) -> list[Any]:
+    """Returns the fields of a form, or the points of line protocol, a BadData for a line that is none.
+
+    Raises BadData.
+    """
     try:
         if kind == model.FORM:
             return [parse_form(data)]

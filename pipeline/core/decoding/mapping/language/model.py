@@ -33,7 +33,7 @@ from pipeline.core.notation.documents import parse_toml
 
 JSON, FORM, INFLUX = "json", "form", "influx"
 PLAIN_TYPES = (JSON, FORM, INFLUX)
-"""The types of messages that need no descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
+"""The types of messages without descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
 
 TEXT = "text"
 """The type, beside ``json`` under ``[types]``, of text that may be JSON."""
@@ -127,7 +127,7 @@ class MappingEntry:
     Attributes:
         name: the name in the event; its ``*`` stands for what the path's star matches, or for ``label``.
         value: the value. If several sources have a star, each name takes the first source that has it.
-        label: the text for the star of the name, if the path has no star.
+        label: the text for the star of the name; if the path has a star too, that stands where the text has one.
         excluded: globs of the names that the star leaves out.
         required: whether an event without it is refused.
     """
@@ -336,18 +336,27 @@ def _problem_of(entry: MappingEntry) -> str | None:
     rules = (
         (name.count("*") > 1, "a name has at most one star"),
         (
-            has_star and not entry.label and stars < len(entry.value),
+            has_star and (stars or not entry.label) and stars < len(entry.value),
             'a name with a star takes paths that end with one, or name = "path" for what it stands for',
         ),
         (not has_star and (entry.label or entry.excluded), "only a name with a star takes name or except"),
         (
-            stars and (not has_star or entry.label),
-            "a path with a star needs a name with a star, and nothing else that names it",
+            stars and not has_star,
+            "a path with a star needs a name with a star",
+        ),
+        (
+            entry.label and {_stars_in(source) for source in entry.label} != {1 if stars else 0},
+            f"its path has {'a' if stars else 'no'} star, so each text of its name has "
+            + ("one too, like {measurement}.*" if stars else "none either"),
         ),
         (not is_name(name.replace("*", "a")), f"{name!r} is not a name of a metric or of metadata"),
         (has_star and entry.required, "a name with a star can't be required"),
     )
     return next((problem for is_broken, problem in rules if is_broken), None)
+
+
+def _stars_in(source: Source) -> int:
+    return sum(part.count("*") for part in source.template or () if isinstance(part, str))
 
 
 def _below(key: str, document: dict[str, Any]) -> str:
@@ -407,7 +416,7 @@ def _types(key: str, value: Any) -> dict[tuple[str, ...], tuple[str, ...]]:
         if path.root is not Root.MESSAGE or path.has_star:
             raise MappingError(where, "it is not the path of a field from the message, without a star")
         if TEXT in names and names != (JSON, TEXT):
-            raise MappingError(where, 'text that may be JSON is ["json", "text"], and nothing else')
+            raise MappingError(where, 'text that may be JSON is ["json", "text"]')
         types[path.names] = names
     return types
 

@@ -8,8 +8,8 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from hashlib import sha256
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from hashlib import sha256
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -443,9 +443,7 @@ def star_text_of(key: str, node: Node, source: Source, mapping: Mapping) -> Gett
     if node != PLAIN:
         return text_of(key, node, source)
     number_in = number_reader(mapping.decimal, mapping.thousands) if mapping.message == FORM else lambda _: None
-    return without_nulls(
-        lambda value: value if type(value) is str and number_in(value) is None else None, source, node
-    )
+    return without_nulls(lambda value: value if type(value) is str and number_in(value) is None else None, source, node)
 
 
 def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:

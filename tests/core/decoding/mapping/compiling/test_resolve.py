@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from google.protobuf import descriptor_pb2
 
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
@@ -167,7 +167,15 @@ def test_bytes_that_hold_json(mapped):
         "a.b": 1,
         "t": 2,
     }
-    for raw in (b"{", b"\xff", b'{"a": N}', b'{"a": 1}{"a": 2}', b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b"[" * 100_000):
+    for raw in (
+        b"{",
+        b"\xff",
+        b'{"a": N}',
+        b'{"a": 1}{"a": 2}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": "\\ud800"}',
+        b"[" * 100_000,
+    ):
         with pytest.raises(BadData, match="raw is") as error:
             mapped(text, {"time": T, "raw": raw})
         assert error.value.reason is Reason.UNPARSEABLE

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pipeline.core.decoding.mapping.compiling.mapper import Content
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
