@@ -54,6 +54,9 @@ from pipeline.core.notation.line_protocol import parse_lines
 from pipeline.core.notation.times import format_time, from_datetime
 
 
+_new = tuple.__new__
+
+
 class Use(NamedTuple):
     """A value that a mapping reads.
 
@@ -458,19 +461,15 @@ class Mapper:
     def parse(self, message: Message) -> Content:
         """Returns the documents of the payload, without its compression. Raises BadData."""
         data = unpacked(message.data, message.attributes, self.mapping.compression)
-        return Content(self._documents(message, data), len(data))
-
-    def _documents(self, message: Message, data: bytes) -> list[Any]:
-        match self.mapping.message:
-            case model.JSON:
-                documents = parse_documents(data, "the message", MAX_ELEMENTS + 1)
-            case model.INFLUX | model.FORM:
-                documents = documents_of_text(data, self.mapping.message)
-            case _:
-                return [self._protobuf(self.message_class(), message, data)]  # type: ignore[misc]
+        if self.message_class is not None:
+            return Content([self._protobuf(self.message_class(), message, data)], len(data))
+        if (kind := self.mapping.message) == model.JSON:
+            documents = parse_documents(data, "the message", MAX_ELEMENTS + 1)
+        else:
+            documents = documents_of_text(data, kind)
         if len(documents) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} documents")
-        return documents
+        return _new(Content, (documents, len(data)))  # a third of the time of its own constructor
 
     def _protobuf(self, parsed: Any, message: Message, data: bytes) -> Any:
         try:
@@ -500,7 +499,8 @@ class Mapper:
         if len(documents) == 1 and type(documents[0]) is not BadData:
             for branch in self._compiled:
                 branch.run(collector, [message, documents[0]])
-            collector.end_document(self.mapping, self._through)
+            if self.mapping.each or collector.skipped:
+                collector.end_document(self.mapping, self._through)
         else:
             for number, document in enumerate(documents, 1):
                 self._add(collector, message, number, document)
