@@ -32,7 +32,7 @@ from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.decoding.mapping.authoring.check import check as report_on
-from pipeline.core.decoding.mapping.language.model import JSON, MappingError
+from pipeline.core.decoding.mapping.language.model import PLAIN_TYPES, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REASON, original_of
@@ -254,7 +254,7 @@ def checked(file: str, sets: Sequence[DescriptorFile]) -> CheckedMapping:
     """
     try:
         mapped = parse_mapping_file(file, sets)
-        types = Descriptors() if mapped.name == JSON else with_type(mapped.name, sets).types
+        types = Descriptors() if mapped.name in PLAIN_TYPES else with_type(mapped.name, sets).types
         report = report_on(mapped.mapping, types)
         if not report.problems:
             with located(file, mapped.text):

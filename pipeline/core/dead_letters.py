@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events import dead_letter
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.events.message import ENCODING, Message, decode, message_of, sensor_event
+from pipeline.core.events.message import Message, decode, message_of, sensor_event
 from pipeline.core.events.protobuf_json import event_json, parse_json
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import json_number
@@ -217,8 +217,7 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     if listed and listed != [_event_json(event) for event in events]:
         events = tuple(parse_json(json.dumps(each).encode(), SensorEvent) for each in listed)
         made = message_of(events)
-        kept = {name: text for name, text in attributes.items() if name not in (ENCODING, dead_letter.RENAMED_ENCODING)}
-        original = Message(made.data, {**kept, **made.attributes})
+        original = Message(made.data, {**dead_letter.without_encodings(attributes), **made.attributes})
     elif problem is not None and not document.get("mapped"):
         raise problem
     return Replay(dead_letter.replay_of(original._replace(attributes={**original.attributes, **own})), events)

@@ -7,6 +7,7 @@ A record is what one sensor measured at one time. The file's suffix determines i
   ``null``, ``None``, in any case, and the empty text mark a value as missing: the event lacks that reading or metadata.
 - ``.ndjson``: a number is a reading; a string, ``true`` or ``false`` is metadata; ``null`` is missing. Or the lines are
   events or dead letters, as ``tidetable`` prints them.
+- ``.lp``: points in InfluxDB's line protocol, which only mappings read.
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 - ``.avro``, ``.parquet``: never gzipped.
 
@@ -43,7 +44,7 @@ from pipeline.formats.csv_records import csv_records
 from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
 from pipeline.formats.lines import UNREADABLE, Lines, MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import LeftOutReadings, MappedMaker, SkippedElements, left_out_of, published
-from pipeline.formats.message_records import delimited_records, ndjson_records
+from pipeline.formats.message_records import delimited_records, line_protocol_records, ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -57,6 +58,7 @@ _OF_LINES: dict[str, Callable[[Lines, Any], Iterator[Record]]] = {
     **dict.fromkeys(_CSV, csv_records),
     ".tsv": partial(csv_records, delimiter="\t"),
     ".ndjson": ndjson_records,
+    ".lp": line_protocol_records,
 }
 _DELIMITED = (".pb", ".binpb")
 _BLOCKS = (".avro", ".parquet")

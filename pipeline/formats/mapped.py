@@ -8,7 +8,6 @@ column.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -17,14 +16,14 @@ from uuid import UUID
 
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
-from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
+from pipeline.core.decoding.mapping.language.model import INFLUX, JSON, PLAIN_TYPES, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sensor_event
 from pipeline.core.events.reasons import BadData
-from pipeline.core.notation.text import shown
+from pipeline.core.notation.text import json_value, shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Original, Record, Refusal, Remark, too_long
 from pipeline.formats.values import MAX_RECORD_BYTES, BadValue, Malformed, UnreadableFile, check_width
@@ -58,27 +57,28 @@ class MappedMaker:
         self._decoder = decoder
         self.max_record_bytes = max_record_bytes
         self._attributes = dict(attributes or {})
+        self._mapped = list(mapped)
         self.json_types = [kind for kind in mapped if kind.name == JSON]
-        self._protobuf_types = [kind for kind in mapped if kind.name != JSON]
+        self._protobuf_types = [kind for kind in mapped if kind.name not in PLAIN_TYPES]
         self._columns = None if decoder else _columns_of(self.json_types)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Whatever determines the events of a record. It pickles."""
-        types = [(kind.text, kind.descriptors) for kind in (*self.json_types, *self._protobuf_types)]
+        types = [(kind.text, kind.descriptors) for kind in self._mapped]
         return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
 
     @property
     def by_file(self) -> bool:
         """Whether the name of the file is a part of its records."""
-        return any(kind.mapping.of_file for kind in (*self.json_types, *self._protobuf_types))
+        return any(kind.mapping.of_file for kind in self._mapped)
 
     def in_file(self, path: str, records: Iterator[Record]) -> Iterator[Record]:
         """Returns all records of a file, in order, with their file and run through an hour if mappings read these."""
         if self.by_file:
             named = file_attributes(path)
             records = (_with_file(record, named) if isinstance(record, MappedRecord) else record for record in records)
-        if not any(kind.mapping.by_order for kind in (*self.json_types, *self._protobuf_types)):
+        if not any(kind.mapping.by_order for kind in self._mapped):
             return records
         runs = ClockRuns()
         return (self._with_run(record, runs) if isinstance(record, MappedRecord) else record for record in records)
@@ -143,6 +143,17 @@ class MappedMaker:
         """Returns a line of JSON as a message."""
         marked = {MESSAGE_TYPE: JSON} if self.json_types else {}
         return MappedRecord(0, Message(data, marked | self._attributes))
+
+    def of_line(self, line: str) -> MappedRecord:
+        """Returns a line of InfluxDB's line protocol as a message.
+
+        Raises UnreadableFile unless a mapping is for such lines.
+        """
+        is_mapped = any(kind.name == INFLUX for kind in self._mapped)
+        if not is_mapped and not self._decoder:
+            raise UnreadableFile('only a mapping with message = "influx" reads it')
+        marked = {MESSAGE_TYPE: INFLUX} if is_mapped else {}
+        return MappedRecord(0, Message(line.strip().encode(errors="surrogateescape"), marked | self._attributes))
 
     def of_object(self, record: Mapping[str, Any]) -> MappedRecord:
         """Returns the message of a record's columns. Raises Malformed for values that JSON can't express."""
@@ -297,21 +308,9 @@ def _json(value: Any) -> bytes:
 def _json_with_texts(value: Any) -> bytes:
     """Returns JSON in which texts replace numbers that are not finite. Raises as :func:`_json` does."""
     try:
-        return _json(_with_texts(value))
+        return _json(json_value(value))
     except RecursionError:
         raise ValueError("is nested too deeply") from None
-
-
-def _with_texts(value: Any) -> Any:
-    """Returns a value in which texts replace numbers that are not finite."""
-    match value:
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        case dict():
-            return {key: _with_texts(member) for key, member in value.items()}
-        case list():
-            return [_with_texts(item) for item in value]
-    return value
 
 
 def _plain(value: Any) -> Any:

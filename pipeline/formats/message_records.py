@@ -2,11 +2,12 @@
 
 A line of NDJSON is an object in one of three forms:
 
-- A flat object: numbers are readings, strings and booleans are metadata.
+- A flat object: numbers are readings, strings and booleans are metadata. Numbers may be NaN, as devices print it.
 - One with an object ``readings`` is a ``SensorEvent`` in protobuf's JSON mapping, as ``tidetable read`` prints it.
 - One with an object ``attributes`` or an array ``events`` is a dead letter, as ``tidetable dead-letters`` exports it.
 
-With a mapping, each line is a message of any form, or such a dead letter, with all its columns.
+With a mapping, each line is a message of any form, or such a dead letter, with all its columns. A line of ``.lp`` is a
+message too: a point in InfluxDB's line protocol, which only a mapping reads.
 
 A message of protobuf follows its length as a varint: a ``SensorEvent``, or a message that a mapping reads.
 ``writeDelimitedTo`` in Java, ``google.protobuf.proto.serialize_length_prefixed`` in Python and
@@ -24,7 +25,9 @@ from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.device_json import DeviceDecoder
 from pipeline.core.notation.documents import StrictDecoder, parse_loose_json
+from pipeline.core.notation.line_protocol import is_point
 from pipeline.formats.lines import (
     UNREADABLE,
     Lines,
@@ -55,13 +58,20 @@ def ndjson_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Re
     return chain([first], records)
 
 
+def line_protocol_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns the points, one per line, without comments. Raises UnreadableFile if no mapping is for them."""
+    if not isinstance(maker, MappedMaker):
+        raise UnreadableFile('only a --message-mapping with message = "influx" reads it; mapping draft FILE writes one')
+    return _by_line(lines, maker.of_line, is_point)
+
+
 def _parser(maker: EventMaker) -> _Parse:
     sensor, time = maker.columns.sensor, maker.columns.time
     exact = False  # set once a sensor or time is a number with decimals: a float would lose digits
 
     def parsed(line: str) -> Event | Original:
         nonlocal exact
-        record = _json_object(line, _EXACT if exact else _QUICK)
+        record = _json_object(line, exact=exact)
         if isinstance(record.get("readings"), dict):
             return _structured_event(line, maker)
         if isinstance(record.get("attributes"), dict) or isinstance(record.get("events"), list):
@@ -73,7 +83,7 @@ def _parser(maker: EventMaker) -> _Parse:
                     return maker.of_object(record)
                 except (Malformed, InvalidEvent):
                     pass  # parsed again below: the message then quotes numbers as they are written
-            record = _json_object(line, _EXACT)
+            record = _json_object(line, exact=True)
         return maker.of_object(record)
 
     return parsed
@@ -101,11 +111,11 @@ def _letter(line: str) -> Replay | None:
     return _replay_of({**document, "mapped": True})
 
 
-def _by_line(lines: Lines, parse: _Parse) -> Iterator[Record]:
+def _by_line(lines: Lines, parse: _Parse, is_record: Callable[[str], object] = str.strip) -> Iterator[Record]:
     while True:
         try:
             for line in lines:
-                if line.strip():
+                if is_record(line):
                     yield parse_or_refuse(lines.last, parse, line)
                 lines.begin_record()
             return
@@ -123,7 +133,7 @@ def _structured_event(line: str, maker: EventMaker) -> Event:
 
 
 def _replay(line: str, maker: EventMaker) -> Original:
-    replay = _replay_of(_json_object(line, _QUICK))
+    replay = _replay_of(_json_object(line))
     try:
         return Original(replay.message, tuple(map(maker.checked, replay.events)), is_replay=True)
     except InvalidEvent as problem:
@@ -141,12 +151,18 @@ def _replay_of(document: dict[str, Any]) -> Replay:
         raise Malformed(f"not a dead letter to publish again: {error}") from None
 
 
-def _json_object(line: str, decoder: StrictDecoder) -> dict[str, Any]:
+def _json_object(line: str, *, exact: bool = False) -> dict[str, Any]:
     check_encoding(line)
+    strict, of_device = _EXACT if exact else _QUICK
     try:
-        record = decoder.decode(line)
-    except ValueError as error:
-        raise Malformed(f"not JSON: {error}") from None
+        record = strict.decode(line)
+    except ValueError:
+        try:
+            record, *others = of_device.documents(line)
+        except ValueError as error:
+            raise Malformed(f"not JSON: {error}") from None
+        if others:
+            raise Malformed("several objects; write each on a line") from None
     if not isinstance(record, dict):
         raise Malformed("not a JSON object")
     return record
@@ -195,5 +211,5 @@ def _skip(content: BinaryIO, size: int) -> None:
         left -= skipped
 
 
-_QUICK = StrictDecoder()
-_EXACT = StrictDecoder(parse_float=NumberText)  # keeps numbers as text, which is slower
+_QUICK = StrictDecoder(), DeviceDecoder()
+_EXACT = StrictDecoder(parse_float=NumberText), DeviceDecoder(parse_float=NumberText)  # as text, which is slower

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -10,14 +11,20 @@ from typing import Any, BinaryIO, cast
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.mapping.authoring.draft import draft_of_json
+from pipeline.core.decoding.mapping.authoring.guesses import toml_text
+from pipeline.core.decoding.mapping.authoring.points import draft_of_points
 from pipeline.core.decoding.mapping.authoring.rows import Sampled, draft_of_rows
-from pipeline.core.decoding.mapping.language.model import CsvFormat
+from pipeline.core.decoding.mapping.compiling.mapper import documents_of_text
+from pipeline.core.decoding.mapping.language.model import FORM, INFLUX, JSON, CsvFormat
+from pipeline.core.decoding.mapping.values.nodes import parse_documents
 from pipeline.core.decoding.message_types import MappedType
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
-from pipeline.core.notation.documents import parse_loose_json
+from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.documents import read_bytes
 from pipeline.formats.csv_guesses import guess_csv
-from pipeline.formats.files import is_csv, records_of
+from pipeline.formats.files import is_csv, is_record_file, records_of
 from pipeline.formats.lines import MappedRecord, Remark
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import UnreadableFile
@@ -40,6 +47,9 @@ class _SampleMaker(MappedMaker):
     def check_json(self) -> None:
         pass
 
+    def of_line(self, line: str) -> MappedRecord:
+        return self.of_json(line.strip().encode(errors="surrogateescape"))
+
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         named = [name for name in names if name]
         if len(set(named)) < len(named):
@@ -60,36 +70,76 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     name = path.name.lower()
     stem = path.name.partition(".")[0]
     if name.endswith(".json"):
-        return Sampled([_value(path.read_bytes(), "it")], f"the value in {path.name}", stem)
+        return _sampled([_read_payload(path)], "it", f"the message in {path.name}", stem)
+    if not is_record_file(path):
+        try:
+            return _sampled([_read_payload(path)], "it", f"the message in {path.name}", stem)
+        except UnreadableFile:
+            pass  # opening it as a file of records names the formats
     csv_format, units = guess_csv(path) if is_csv(name) else (None, {})
     maker = _SampleMaker(csv_format or CsvFormat())
     with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
         mapped = [record for record in islice(records, limit) if isinstance(record, MappedRecord)]
-    values = [_value(record.message.data, f"line {record.line}") for record in mapped]
-    if not values:
+    if not mapped:
         raise UnreadableFile("it has no records that can be read")
-    return Sampled(values, f"the first {len(values):,} records of {path.name}", stem, csv_format, units)
+    source = f"the first {len(mapped):,} records of {path.name}"
+    sampled = _sampled([record.message.data for record in mapped], "a line", source, stem)
+    return sampled._replace(csv=csv_format, units=units)
 
 
-def _value(data: bytes, where: str) -> Any:
+def _read_payload(path: Path) -> bytes:
     try:
-        if len(data) > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
-        return parse_loose_json(data)  # the trial of the draft shows that NaN is refused
+        return read_bytes(path, _MOST_BYTES)
     except ValueError as error:
-        raise UnreadableFile(f"{where} is not JSON: {error}") from None
+        raise UnreadableFile(str(error)) from None
+
+
+def _sampled(stored: Sequence[bytes], where: str, source: str, stem: str) -> Sampled:
+    """Returns the documents of payloads, which are all JSON, or all line protocol, or all forms."""
+    try:
+        if any(len(data) > _MOST_BYTES for data in stored):
+            raise UnreadableFile(f"{where} is larger than {_MOST_BYTES:,} bytes")
+        payloads = [unpacked(data, {}, "auto") for data in stored]
+        message, documents = _documents(payloads, where)
+    except BadData as problem:
+        raise UnreadableFile(problem.detail) from None
+    return Sampled(documents, source, stem, None, message, payloads, payloads != list(stored))
+
+
+def _documents(payloads: Sequence[bytes], where: str) -> tuple[str, list[Any]]:
+    try:
+        found = [one for data in payloads for one in parse_documents(data, where, SAMPLE_RECORDS)]
+        return JSON, found[:SAMPLE_RECORDS]
+    except BadData as problem:
+        for kind in (INFLUX, FORM):
+            with suppress(BadData):
+                found = [one for data in payloads for one in documents_of_text(data, kind)]
+                if good := [one for one in found if not isinstance(one, BadData)]:
+                    return kind, good[:SAMPLE_RECORDS]
+        raise problem
 
 
 def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
-    """Returns the contents of messages in JSON as a sample. Raises UnreadableFile if one contains something else."""
+    """Returns the contents of messages as a sample. Raises UnreadableFile if they are none that a draft can be of."""
     try:
-        return Sampled([_value(message.data, "a message") for message in messages], source, "sensor")
+        return _sampled([unpacked(each.data, each.attributes) for each in messages], "a message", source, "sensor")
+    except BadData as problem:
+        raise UnreadableFile(problem.detail) from None
     except UnreadableFile as problem:
         raise UnreadableFile(f"{problem}; name its type with --message and --message-descriptors") from None
 
 
 def draft_of(sampled: Sampled, time_zone: str = "") -> str:
     """Returns a mapping in TOML for a sample, with comments on what is in doubt."""
+    text = _draft_of(sampled, time_zone)
+    line = f"message = {toml_text(sampled.message)}\n"
+    packed = 'compression = "auto" # some messages are compressed\n' if sampled.is_compressed else ""
+    return text.replace(line, line + packed, 1)
+
+
+def _draft_of(sampled: Sampled, time_zone: str) -> str:
+    if sampled.message == INFLUX:
+        return draft_of_points(sampled.records, sampled.source)
     is_flat = all(
         isinstance(record, dict) and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in sampled.records
@@ -107,7 +157,8 @@ def trials_of_sample(
     trials = Trials([mapped])
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
     tried = []
-    for number, record in enumerate(sampled.records, 1):
-        message = Message(json.dumps(record).encode(), {}, "", publish_time)
+    payloads = sampled.payloads or [json.dumps(record).encode() for record in sampled.records]
+    for number, payload in enumerate(payloads, 1):
+        message = Message(payload, {}, "", publish_time)
         tried.append((f"record {number}", message, trials.of(message, latest_us)))
     return tried

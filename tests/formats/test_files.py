@@ -34,7 +34,7 @@ def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
     """The content does not determine the format."""
     with pytest.raises(UnreadableFile) as raised:
         read(tmp_path / name, CSV.encode())
-    known = ".csv, .tsv, .txt, .dat, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"
+    known = ".csv, .tsv, .txt, .dat, .ndjson, .lp, .pb, .binpb, with or without .gz, .avro and .parquet"
     assert str(raised.value) == f"its name ends in none of {known}"
 
 

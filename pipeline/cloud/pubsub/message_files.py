@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.cloud.connection.names import is_schema_path
-from pipeline.core.decoding.mapping.language.model import JSON, MAX_MAPPING_BYTES, MappingError
+from pipeline.core.decoding.mapping.language.model import MAX_MAPPING_BYTES, PLAIN_TYPES, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
 from pipeline.core.decoding.message_types import MappedType, TopicSchema
 from pipeline.core.notation.documents import placed, read_bytes, text_of
@@ -94,7 +94,7 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> MappedTyp
         raise MappingError(place, str(error)) from None
     with located(place, text):
         name = MappedType(place, text).name
-        return MappedType(place, text, b"" if name == JSON else with_type(name, files).descriptors)
+        return MappedType(place, text, b"" if name in PLAIN_TYPES else with_type(name, files).descriptors)
 
 
 def check_distinct(loaded: Sequence[MappedType]) -> None:

@@ -8,10 +8,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageType, MessageTypes
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, parse
 from pipeline.core.events.protobuf_json import event_json
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.text import json_value
 from pipeline.core.notation.times import format_time
 
 
@@ -97,11 +99,13 @@ def _json_of(one: MessageType, message: Message) -> Any:
     pool: DescriptorPool | None = None
     try:
         if isinstance(one, DecoderFunction):
-            return parse_plain(message.data, "the message")
+            return parse_plain(unpacked(message.data, message.attributes), "the message")
         if isinstance(one, MappedType):
-            parsed, mapper = one.parse(message)
+            (documents, _), mapper = one.parse(message)
             if mapper.message_class is None:
-                return parsed
+                shown = [str(each) if isinstance(each, BadData) else each for each in documents]
+                return json_value(shown[0] if len(shown) == 1 else shown)
+            (parsed,) = documents
             pool = mapper.pool
         else:
             parsed = parse(message)

@@ -14,11 +14,12 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, Run
 from pipeline.core.decoding.mapping.compiling.execution import MAX_PROBLEMS, kept_digits
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_conditions
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper, envelope_conditions
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.user_functions import imported_function, place_of
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.dead_letter import RENAMED_REVISION, event_alone
 from pipeline.core.events.event import Event, valid_event, validate
 from pipeline.core.events.invalid_readings import DroppedReadings, Invalid, InvalidReadings, losses_of, without_invalid
@@ -242,7 +243,7 @@ class MappedType:
         self._of_run: dict[str, MappedType] = {}
         if self.mapping.by_order:
             self._of_run = {run: MappedType(self.file, self.text, self.descriptors, run) for run in RUNS}
-        self._last: tuple[Message, tuple[Any, Mapper]] | None = None  # is parsed once, to match and to map
+        self._last: tuple[Message, tuple[Content, Mapper]] | None = None  # is parsed once, to match and to map
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedType, (self.file, self.text, self.descriptors, self.run)
@@ -270,8 +271,8 @@ class MappedType:
         if self._only_envelope:
             return True
         try:
-            root, mapper = self.parse(message)
-            return mapper.matches([message, root])
+            content, mapper = self.parse(message)
+            return mapper.matches(message, content)
         except BadData:
             return False
 
@@ -287,8 +288,8 @@ class MappedType:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, with the number of its problems."""
         if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
             return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid)
-        root, mapper = self.parse(message)
-        mapped = mapper.map(message, root, latest_us, metadata_alone=metadata_alone)
+        content, mapper = self.parse(message)
+        mapped = mapper.map(message, content, latest_us, metadata_alone=metadata_alone)
         validate = partial(valid_event, metadata_alone=metadata_alone)
         events, problems, dropped = valid_events(mapped.events, validate, latest_us, checks, invalid)
         for index, problem in problems:
@@ -301,7 +302,7 @@ class MappedType:
             self.name, events, refused, mapped.skipped, 0, *losses_of(dropped, message), mapped.replaced_times
         )
 
-    def parse(self, message: Message) -> tuple[Any, Mapper]:
+    def parse(self, message: Message) -> tuple[Content, Mapper]:
         """Returns the content of a message's payload, and its mapper. Raises BadData."""
         if self._last is None or self._last[0] is not message:
             mapper = self._mapper(message)
@@ -366,8 +367,9 @@ class DecoderFunction:
         invalid: Invalid = Invalid.DROP_READING,
     ) -> Decoded:
         """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
+        data = unpacked(message.data, message.attributes)
         try:
-            protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
+            protos = list(islice(self._function(data, dict(message.attributes)), MAX_ELEMENTS + 1))
             if others := [one for one in protos if not isinstance(one, SensorEvent)]:
                 raise TypeError(f"it yielded a {type(others[0]).__name__}, not a SensorEvent")
         except RefusedMessageError as refusal:

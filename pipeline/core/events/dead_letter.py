@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Set
 from datetime import datetime
 from typing import NamedTuple
 
+from pipeline.core.events.compression import CONTENT_ENCODING, is_content_encoding
 from pipeline.core.events.message import (
     ENCODING,
     EVENT_ID,
@@ -71,7 +72,9 @@ _ATTRIBUTE_OVERHEAD = 12
 _PUBLISH_ARGUMENTS = frozenset({"self", "topic", "data", "ordering_key", "retry", "timeout"})
 _RENAMED_ARGUMENT = f"{PREFIX}attribute_"
 _COUNT = re.compile(r"[0-9]{1,9}")
-_READ_BY_TIDETABLE = frozenset({MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING, RENAMED_REVISION})
+_READ_BY_TIDETABLE = frozenset(
+    {MESSAGE_TYPE, EVENT_TIME, EVENT_ID, RENAMED_ENCODING, RENAMED_REVISION, CONTENT_ENCODING}
+)
 _ROOM_FOR_CUTS = 300  # bytes of the detail's 1024 that are reserved for the list of cuts, if there are any
 
 
@@ -166,13 +169,19 @@ def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
     """Returns one event of a batch as a message with its own attributes. A single event's message stays unchanged."""
     if not message.is_batch:
         return message
-    attributes = _without({EVENT_TIME, EVENT_ID, ENCODING, RENAMED_ENCODING}, message.attributes)
+    attributes = _without({EVENT_TIME, EVENT_ID}, without_encodings(message.attributes))
     attributes[MESSAGE_TYPE] = EVENT_TYPE
     if EVENT_ID in message.attributes:
         attributes[EVENT_ID] = f"{message.attributes[EVENT_ID]}/{index}"
     if event_time := event_time_of(event):
         attributes[EVENT_TIME] = event_time
     return message._replace(data=event.SerializeToString(deterministic=True), attributes=attributes)
+
+
+def without_encodings(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Returns the attributes without those that say how a payload is written: one in binary takes its place."""
+    others = {name: text for name, text in attributes.items() if not is_content_encoding(name)}
+    return _without({ENCODING, RENAMED_ENCODING}, others)
 
 
 def _without(names: Set[str], attributes: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.protobuf_json import InexactInteger, parse_json
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
@@ -82,8 +83,9 @@ def parse(message: Message) -> SensorEvent | SensorEventBatch:
     if kind is None:
         raise BadData(Reason.UNKNOWN_MESSAGE_TYPE, f"message_type is {shown(name)}, not {EVENT_TYPE} or {BATCH_TYPE}")
     is_binary = encoding_of(message) == "BINARY"
+    data = unpacked(message.data, message.attributes)
     try:
-        return kind.FromString(message.data) if is_binary else parse_json(message.data, kind)
+        return kind.FromString(data) if is_binary else parse_json(data, kind)
     except InexactInteger as error:
         raise BadData(Reason.INEXACT_INTEGER, str(error)) from error
     except (DecodeError, ValueError) as error:

@@ -28,7 +28,8 @@ MAX_BYTES = 1 << 20
 _SYNTAX_ERROR = re.compile(r"\(at line (\d+), column \d+\)")  # of tomllib
 _BEYOND_DOUBLES = 1 << 1024
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-_BOM = "\ufeff"
+BOM = "\ufeff"
+"""The byte order mark, which some editors and devices put before a text."""
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 # tomllib would take minutes for a key of thousands of parts, whose beginnings it all keeps.
@@ -63,18 +64,27 @@ class StrictDecoder(json.JSONDecoder):
 
     def decode(self, text: str, *_: Any) -> Any:
         """Returns the value as Python's. Raises ValueError with a message of one line."""
-        if _may_be_deep(text) and _may_be_deep(_JSON_TEXT.sub("", text)):
-            _check_nesting(_JSON, text)
+        if _may_be_deep(text):
+            check_json_nesting(text)
         try:
             return super().decode(text)
-        except json.JSONDecodeError as error:
-            if text.startswith(_BOM):
-                raise ValueError("it begins with a byte order mark") from None
-            raise ValueError(f"{error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
-        except RecursionError:
-            raise ValueError(_TOO_DEEP) from None
-        except ValueError as error:
-            raise _explained(error) from None
+        except (ValueError, RecursionError) as error:
+            raise json_problem(error, text) from None
+
+
+def json_problem(error: ValueError | RecursionError, text: str) -> ValueError:
+    """Returns what Python's decoder raises for a text as an error with a message of one line."""
+    if isinstance(error, json.JSONDecodeError):
+        if text.startswith(BOM):
+            return ValueError("it begins with a byte order mark")
+        return ValueError(f"{error.msg.removesuffix(' at')} at character {error.pos + 1}")
+    return _explained(error) if isinstance(error, ValueError) else ValueError(_TOO_DEEP)
+
+
+def check_json_nesting(text: str) -> None:
+    """Raises ValueError for JSON that is nested too deeply."""
+    if _may_be_deep(_JSON_TEXT.sub("", text)):
+        _check_nesting(_JSON, text)
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -204,7 +214,7 @@ def _explained(error: ValueError, toml: str = "") -> ValueError:
     """Returns an error of a parser in words for the author of the text."""
     if "set_int_max_str_digits" in str(error):
         return ValueError("an integer has thousands of digits")
-    if toml.startswith(_BOM):
+    if toml.startswith(BOM):
         return ValueError("it begins with a byte order mark; save it as UTF-8 without one")
     if re.search(r"\r(?!\n)", toml):
         return ValueError("its lines end with CR alone; save it with LF or CR LF")

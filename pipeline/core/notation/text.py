@@ -66,6 +66,18 @@ def json_number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
+def json_value(value: Any) -> Any:
+    """Returns a value in which texts replace numbers that are not finite, as in protobuf's JSON."""
+    match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case dict():
+            return {key: json_value(member) for key, member in value.items()}
+        case list():
+            return [json_value(item) for item in value]
+    return value
+
+
 def joined(pairs: Mapping[str, str]) -> str:
     """Formats pairs as ``name=value, …``. Quotes values with a comma or unprintable characters, in Python's syntax."""
     return ", ".join(

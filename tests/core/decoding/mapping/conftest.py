@@ -12,7 +12,6 @@ from pipeline.core.decoding.mapping.compiling.execution import MappedEvents
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
 
@@ -51,12 +50,11 @@ def mapped(mapper) -> Callable[..., MappedEvents]:
         compiled = mapper(text)
         if compiled.message_class is None:
             data = payload.encode()
-            root = parse_plain(data, "the message")
         else:
             if isinstance(payload, dict):
                 payload = compiled.message_class(**payload)
             data = payload.SerializeToString()
-            root = compiled.message_class.FromString(data)
-        return compiled.map(Message(data, attributes or {}, **envelope), root, latest_us, metadata_alone=metadata_alone)
+        message = Message(data, attributes or {}, **envelope)
+        return compiled.map(message, compiled.parse(message), latest_us, metadata_alone=metadata_alone)
 
     return run

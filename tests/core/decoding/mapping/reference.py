@@ -2,7 +2,7 @@
 
 import base64
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -22,22 +22,31 @@ class Refused(Exception):
 
 
 class Expected:
-    """What a mapping makes of a message: events, the reasons of each element that is refused, and what is skipped."""
+    """What a mapping makes of a message: events, the reasons of each element that is refused, and what is skipped.
 
-    def __init__(self, drawn: Drawn, document: Any, published_us: int) -> None:
+    Raises Refused for a single document that is refused; one of several is like an element.
+    """
+
+    def __init__(self, drawn: Drawn, documents: Sequence[Any], published_us: int) -> None:
         self._drawn = drawn
         self._published_us = published_us
         self._events: dict[tuple[str, int], Any] = {}
         self.problems: list[set[Reason]] = []
         self.skipped = 0
-        self._has_elements = False
-        self._go(document, 0, {}, {})
+        for document in documents:
+            before, self._has_elements = self.skipped, False
+            try:
+                self._go(document, 0, {}, {})
+            except Refused as refused:
+                if len(documents) == 1:
+                    raise
+                self.problems.append(refused.args[0])
+            if drawn.each and not self._has_elements:
+                self.skipped = max(self.skipped, before + 1)
         self.events = [(*key, *event) for key, event in self._events.items() if event is not None]
         if drawn.each:
             self.skipped += sum(not readings for _, _, readings, _ in self.events)
             self.events = [event for event in self.events if event[2]]
-            if not self._has_elements:
-                self.skipped = max(self.skipped, 1)
 
     def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str]) -> None:
         skip = self._drawn.skip

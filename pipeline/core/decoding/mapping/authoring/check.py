@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, Use
-from pipeline.core.decoding.mapping.language.model import JSON, Mapping
+from pipeline.core.decoding.mapping.language.model import PLAIN_TYPES, Mapping
 from pipeline.core.decoding.mapping.language.paths import BY_FIELD, SELECTORS, Current, Field, Names, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, KeyAndValue
@@ -74,7 +74,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     if mapper.problems:
         return MappingReport(mapping.message, problems=[str(problem) for problem in mapper.problems])
     checker = _Checker(mapping, mapper)
-    found = [Place((), PLAIN)] if mapping.message == JSON else places(types, mapping.message, mapping.types)
+    found = [Place((), PLAIN)] if mapping.message in PLAIN_TYPES else places(types, mapping.message, mapping.types)
     left = [(place, checker.left(place)) for place in found]
     return MappingReport(
         mapping.message,

@@ -26,7 +26,7 @@ CALLED_TIME = 80
 SENSORS = (
     (2, r"(tenant|application|app|profile|request|message|event|deduplication|session|trace|user|gateway|config)_.*id"),
     (10, r"(.*_)?(dev|device|sensor)_(eui|id|uid|uuid)|.*_?eui"),
-    (9, r"(.*_)?(serial(_(number|no|num))?|site_no|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
+    (9, r"passkey|(.*_)?(serial(_(number|no|num))?|site_no|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
     (7, r"sensor|device|node|station|meter|unit|from|uid|uuid|device_name|sensor_name|logger|probe"),
     (7, r"(mess|wetter|pegel)(stelle|punkt|station)|(sensor|geraete?|geraet|zaehler)(_?(id|nr|nummer|name))?|fuehler"),
     (6, r"id"),

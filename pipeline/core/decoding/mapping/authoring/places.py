@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.mapping.language.model import JSON, TEXT
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Leaf, Many, Node, Record, node_of
 
@@ -67,7 +67,7 @@ def places(
             node, steps = node.value, (*steps, ENTRY)
         if kinds is None:
             yield from below(node, steps, within)
-        elif kinds == (JSON,):
+        elif kinds in ((JSON,), (JSON, TEXT)):
             yield Place(steps, PLAIN)
         else:
             for name in kinds:

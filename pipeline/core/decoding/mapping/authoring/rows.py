@@ -25,7 +25,7 @@ from pipeline.core.decoding.mapping.authoring.guesses import (
     toml_text,
     words,
 )
-from pipeline.core.decoding.mapping.language.model import CsvFormat
+from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
 from pipeline.core.notation.text import plain
@@ -208,6 +208,9 @@ class Sampled(NamedTuple):
         name: a name for a sensor if no column has one.
         csv: the notation of the file, if it is CSV.
         units: the units of columns, from a line of the header.
+        message: the type of the messages, one of ``PLAIN_TYPES``.
+        payloads: the messages, unless each record is one.
+        is_compressed: whether some payloads are compressed.
     """
 
     records: Sequence[Mapping[str, Any]]
@@ -215,6 +218,9 @@ class Sampled(NamedTuple):
     name: str
     csv: CsvFormat | None = None
     units: Mapping[str, str] = {}
+    message: str = JSON
+    payloads: Sequence[bytes] = ()
+    is_compressed: bool = False
 
 
 def draft_of_rows(sampled: Sampled, time_zone: str = "") -> str:
@@ -261,7 +267,7 @@ class _RowsDraft:
         names = (column.name for column in self._columns if not column.name.isdigit())
         if data := [name for name in names if looks_like_time(name.strip())]:
             yield f"# doubt: does the file lack a header? A column is called {_comment(data[0])}"
-        yield 'message = "json"'
+        yield f"message = {toml_text(self._sampled.message)}"
         yield self._sensor_line()
         yield self._time_line()
         yield from self._notation_lines()
@@ -430,7 +436,9 @@ class _RowsDraft:
         first, *others = self._sensors
         doubts = [f"or {_comment(other.name)}" for other in others[:2]]
         path = first.path
-        if not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
+        if words(first.name) == "passkey":  # of a weather station: a secret
+            path = toml_text(f"{{{first.bare}:sha256}}")
+        elif not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
             path = toml_text(f"{{{first.bare}:id}}")
             doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes "_" for other characters')
         if empty := len(first.all) - len(first.values):

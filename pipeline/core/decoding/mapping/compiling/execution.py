@@ -26,6 +26,9 @@ ENVELOPE, ROOT = 0, 1
 ScopeGetter = Callable[[Scope], Any]
 
 
+STAR = "\0"
+"""Stands for the star in a text with paths: no name has this character."""
+
 Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""
 
@@ -118,6 +121,30 @@ def labelled(
         destination.put(name, value, readings, metadata)
 
     return write
+
+
+def below(label_of: ScopeGetter, key: str, entry_name: str, write: Writer, destination: Destination) -> Writer:
+    """Returns the writer of an entry with a star whose name the message contains: a text with ``STAR`` in it.
+
+    ``write`` writes what the star stands for under its own names.
+    """
+    before, _, after = entry_name.partition("*")
+    texts = Destination(is_reading=False)
+
+    def write_below(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        own_readings, own_metadata = dict[str, Any](), dict[str, str]()
+        write(scope, own_readings, own_metadata)
+        if not own_readings and not own_metadata:
+            return
+        label = label_of(scope)
+        if label is None:
+            raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
+        for into, found in ((destination, own_readings), (texts, own_metadata)):
+            for name, value in found.items():
+                into.put(before + label.replace(STAR, name, 1) + after, value, readings, metadata)
+        destination.check_size(readings if destination.is_reading else metadata)
+
+    return write_below
 
 
 def whole(values_of: ScopeGetter, destination: Destination) -> Writer:
@@ -242,10 +269,15 @@ class EventCollector:
         self.replaced_times: list[BadData] = []
         self.without_readings = 0
         self.elements = 0
+        self.where = ""  # begins the details of problems: the document, if the message has several
+        self._left_out = 0  # of the documents before
+        self._elements_before = 0
         self._values_left = min(MAX_VALUES, MAX_VALUES_OF_ANY + size)
 
     def refuse(self, problem: BadData) -> None:
         """Notes a problem. Two ways to the same element have the same."""
+        if self.where:
+            problem = BadData(problem.reason, f"{self.where}{problem.detail}")
         if len(self.problems) <= MAX_PROBLEMS:
             self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
 
@@ -288,8 +320,19 @@ class EventCollector:
             raise BadData(Reason.TOO_MANY_READINGS, f"an event has more than {MAX_READINGS:,} readings")
         self.events[key] = known
 
-    def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
-        """Returns the events, by the number of branches through each path. Elements without a reading are skipped."""
+    def end_document(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> None:
+        """Counts what was left out of a document, by the number of branches through each path."""
+        skipped = len(self.skipped) + sum(count == branches[path] for (path, _), count in self.absent.items())
+        if mapping.each and self.elements == self._elements_before:
+            skipped = max(skipped, 1)  # the document itself: in JSON, a list under another name would go unnoticed
+        self._left_out += skipped
+        self._elements_before = self.elements
+        self.skipped.clear()
+        self.absent.clear()
+        self.where = ""
+
+    def result(self, mapping: Mapping) -> MappedEvents:
+        """Returns the events. Elements without a reading are skipped."""
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
@@ -297,10 +340,7 @@ class EventCollector:
             found = [event for event in events if event.readings or event.identity in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
-        absent = sum(count == branches[path] for (path, _), count in self.absent.items())
-        skipped = len(self.skipped) + absent + self.without_readings
-        if mapping.each and not self.elements:
-            skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
+        skipped = self._left_out + self.without_readings
         return MappedEvents(events, list(self.problems.values()), skipped, self.replaced_times)
 
     def _rewritten(self, events: list[MadeEvent]) -> Iterator[MadeEvent]:
@@ -374,6 +414,8 @@ class CompiledBranch:
         elif self._elements:
             self._below(collector, scope, 0, readings, metadata, ())
         else:
+            if collector.where:
+                collector.count(readings, metadata)
             self._add(collector, scope, readings, metadata, has_own=True)
 
     @staticmethod

@@ -9,26 +9,51 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 
 from pipeline.core.decoding.file_names import FILE_ATTRIBUTES
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
-from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
+from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, STAR, Destination, Scope, ScopeGetter
+from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, Resolver, bounded
 from pipeline.core.decoding.mapping.language import model
-from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
-from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
+from pipeline.core.decoding.mapping.language.model import (
+    PLAIN_TYPES,
+    Condition,
+    Mapping,
+    MappingEntry,
+    MappingError,
+    Source,
+    Value,
+)
+from pipeline.core.decoding.mapping.language.paths import (
+    SELECTORS,
+    Field,
+    Names,
+    Path,
+    PathError,
+    Placeholder,
+    Root,
+    Star,
+    Step,
+)
 from pipeline.core.decoding.mapping.values import conversions, nodes, times
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_documents, parse_plain
+from pipeline.core.events.compression import unpacked
 from pipeline.core.events.dead_letter import dead_letter_name
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_SENSOR_ID
 from pipeline.core.events.message import Message, encoding_of
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.forms import parse_form
+from pipeline.core.notation.line_protocol import parse_lines
 from pipeline.core.notation.times import format_time
+
+_new = tuple.__new__
 
 
 class Use(NamedTuple):
@@ -111,7 +136,7 @@ class Compiler:
         return found
 
     def _add(self, key: str, entry: MappingEntry, destination: Destination) -> None:
-        if "*" in entry.name and entry.label is None:
+        if any(source.path and source.path.has_star for source in entry.value):
             self._add_star(key, entry, destination)
             return
         depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._text)
@@ -143,6 +168,11 @@ class Compiler:
         if not found:
             return
         depth = max(max(of_star.depth, of_star.when) for of_star in found)
+        label_of: ScopeGetter | None = None
+        if entry.label:
+            starred = tuple(replace(source, template=_marked(source.template or ())) for source in entry.label)
+            depth_of_label, label_of = self._first(f"{key}.name", starred, self._text)
+            depth = max(depth, depth_of_label)
 
         def read(of_star: _OfStar, get: Getter) -> ScopeGetter:
             # What is above the elements is gone through once, not once for each of them.
@@ -153,12 +183,14 @@ class Compiler:
         if takes_all and found[0].convert is nodes.itself and (whole_of := found[0].items.whole):
             write = execution.whole(read(found[0], whole_of), destination)
         else:
-            name_of = self._namer(entry)
+            name_of = self._namer(entry if label_of is None else replace(entry, name="*"))
             sources = [
                 [read(one, execution.taken(one.items.get, one.convert, name_of, destination)) for one in of_source]
                 for of_source in by_source
             ]
             write = execution.starred(sources, destination)
+        if label_of is not None:
+            write = execution.below(label_of, key, entry.name, write, destination)
         self.compiled.at(depth).writers.append(write)
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
@@ -180,7 +212,7 @@ class Compiler:
             if is_reading:
                 convert = conversions.star_number_of(key, items.node, source, self._mapping)
             else:
-                convert = conversions.star_text_of(key, items.node, source)
+                convert = conversions.star_text_of(key, items.node, source, self._mapping)
             if convert is not None:
                 self.uses.append(
                     Use(key, path, items.node, items.names, True, label=_label(items, len(start.names), steps))
@@ -367,12 +399,27 @@ class Compiler:
         return max(depths), holds
 
 
+def _marked(template: tuple[str | Placeholder, ...]) -> tuple[str | Placeholder, ...]:
+    """Returns a text with paths, with ``STAR`` in place of its star."""
+    return tuple(part.replace("*", STAR) if isinstance(part, str) else part for part in template)
+
+
 def _label(items: resolve.Items, level: int, steps: tuple[Step, ...]) -> Names:
     """Returns the names that a star stands for. ``level`` is the number of names that lead to the path's start."""
     at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
     before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
     of_fields = items.names[level + before : len(items.names) - (0 if items.node == PLAIN else after)]
     return (*of_fields, "*") if items.node == PLAIN and of_fields[-1:] != ("*",) else of_fields
+
+
+class Content(NamedTuple):
+    """The documents in a payload, and its size in bytes without compression.
+
+    A document is a protobuf message or Python's values; a line that is none is a BadData.
+    """
+
+    documents: list[Any]
+    size: int
 
 
 class Mapper:
@@ -397,7 +444,7 @@ class Mapper:
         types = types or Descriptors()
         self.mapping = mapping
         self.pool = types.pool
-        self.message_class = None if mapping.message == model.JSON else types.message_class(mapping.message)
+        self.message_class = None if mapping.message in PLAIN_TYPES else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
         resolver = Resolver(types, mapping.types)
         if strict and self.message_class:
@@ -414,23 +461,33 @@ class Mapper:
         if self.problems and strict:
             raise self.problems[0]
 
-    def matches(self, scope: Scope) -> bool:
-        """Returns whether a message fulfils the conditions of ``match``."""
-        return all(holds(scope) for holds in self._match)
+    def matches(self, message: Message, content: Content) -> bool:
+        """Returns whether all documents of a message fulfil the conditions of ``match``."""
+        scopes = [[message, document] for document in content.documents if type(document) is not BadData]
+        return bool(scopes) and all(holds(scope) for scope in scopes for holds in self._match)
 
-    def parse(self, message: Message) -> Any:
-        """Returns what the payload contains: a protobuf message, or JSON as Python's values. Raises BadData."""
-        if self.message_class is None:
-            return parse_plain(message.data, "the message")
-        parsed = self.message_class()
+    def parse(self, message: Message) -> Content:
+        """Returns the documents of the payload, without its compression. Raises BadData."""
+        data = unpacked(message.data, message.attributes, self.mapping.compression)
+        if self.message_class is not None:
+            return Content([self._protobuf(self.message_class(), message, data)], len(data))
+        if (kind := self.mapping.message) == model.JSON:
+            documents = parse_documents(data, "the message", MAX_ELEMENTS + 1)
+        else:
+            documents = documents_of_text(data, kind)
+        if len(documents) > MAX_ELEMENTS:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} documents")
+        return _new(Content, (documents, len(data)))  # a third of the time of its own constructor
+
+    def _protobuf(self, parsed: Any, message: Message, data: bytes) -> Any:
         try:
             if encoding_of(message) == "JSON":
                 # json_format.Parse would round integers that a field of type double, or a Struct, can't hold.
                 exact = self.mapping.inexact_integers != "round"
-                document = parse_plain(message.data, "the message", exact=exact)
+                document = parse_plain(data, "the message", exact=exact)
                 json_format.ParseDict(document, parsed, descriptor_pool=self.pool)
             else:
-                parsed.ParseFromString(message.data)
+                parsed.ParseFromString(data)
         except BadData:
             raise
         except Exception as error:  # json_format.Parse does so too: JSON may have any form
@@ -439,17 +496,54 @@ class Mapper:
         return parsed
 
     def map(
-        self, message: Message, root: Any, latest_us: int, *, metadata_alone: bool = False
+        self, message: Message, content: Content, latest_us: int, *, metadata_alone: bool = False
     ) -> execution.MappedEvents:
         """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
-        Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements make events of their
-        metadata alone. A time after ``latest_us`` is replaced by the next of a list of times.
+        Documents are like elements: those of one sensor and time make one event, and a problem of one costs the message
+        no event of the others. Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements
+        make events of their metadata alone. A time after ``latest_us`` is replaced by the next of a list of times.
         """
-        collector = execution.EventCollector(len(message.data), latest_us, metadata_alone=metadata_alone)
-        for branch in self._compiled:
-            branch.run(collector, [message, root])
-        return collector.result(self.mapping, self._through)
+        documents, size = content
+        collector = execution.EventCollector(size, latest_us, metadata_alone=metadata_alone)
+        if len(documents) == 1 and type(documents[0]) is not BadData:
+            for branch in self._compiled:
+                branch.run(collector, [message, documents[0]])
+            if self.mapping.each or collector.skipped:
+                collector.end_document(self.mapping, self._through)
+        else:
+            for number, document in enumerate(documents, 1):
+                self._add(collector, message, number, document)
+        return collector.result(self.mapping)
+
+    def _add(self, collector: execution.EventCollector, message: Message, number: int, document: Any) -> None:
+        """Adds the events of one document of several."""
+        if type(document) is BadData:
+            collector.refuse(document)
+            return
+        collector.where = f"document {number:,}: "
+        try:
+            for branch in self._compiled:
+                branch.run(collector, [message, document])
+        except BadData as problem:
+            if problem.reason is Reason.TOO_MANY_ELEMENTS:
+                raise
+            collector.refuse(problem)
+        collector.end_document(self.mapping, self._through)
+
+
+def documents_of_text(data: bytes, kind: str) -> list[Any]:
+    """Returns the fields of a form, or the points of line protocol, a BadData for a line that is none.
+
+    Raises BadData.
+    """
+    try:
+        if kind == model.FORM:
+            return [parse_form(data)]
+        points = list(islice(parse_lines(data), MAX_ELEMENTS + 1))
+    except ValueError as error:
+        raise BadData(Reason.UNPARSEABLE, f"the message is no {kind}: {error}") from None
+    return [BadData(Reason.UNPARSEABLE, str(one)) if isinstance(one, ValueError) else one for one in points]
 
 
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.decoding.mapping.language import paths
-from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
+from pipeline.core.decoding.mapping.language.model import JSON, TEXT, Mapping, MappingError
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
 from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.conversions import leaf_text, lookup_text_of, order_of
@@ -282,6 +282,11 @@ class Resolver:
         """Yields a getter and a node for each type that a value may contain; the getter returns None for another."""
         if contents == (JSON,):
             yield nodes.embedded_json(where), PLAIN
+            return
+        if contents == (JSON, TEXT):
+            if node not in (PLAIN, Leaf("string")):
+                raise PathError(f"{where} is {node}; only text can be text that may be JSON")
+            yield nodes.embedded_json_or_text(where), PLAIN
             return
         classes = [self._types.message_class(name) for name in contents]
         is_any = isinstance(node, Record) and node.type.full_name == "google.protobuf.Any"

@@ -1,6 +1,6 @@
 """Mappings: what they declare, and their notation in TOML, parsed without any knowledge of the message's type.
 
-    message = "acme.v1.Report"            # the full name of a protobuf type, or "json"
+    message = "acme.v1.Report"            # the full name of a protobuf type, "json", "form" or "influx"
     each = "probes[]"                     # one event for each element; points of one sensor and time are one event
     sensor = "{site}/{.serial:08x}"
     time = [{ path = ".at", unit = "ms" }, "$publish_time"]     # the first that is set
@@ -35,7 +35,12 @@ from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import parse_interval
 from pipeline.core.notation.times import parse_time, to_datetime
 
-JSON = "json"
+JSON, FORM, INFLUX = "json", "form", "influx"
+PLAIN_TYPES = (JSON, FORM, INFLUX)
+"""The types of messages without descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
+
+TEXT = "text"
+"""The type, beside ``json`` under ``[types]``, of text that may be JSON."""
 
 DAY_US = 86_400_000_000
 UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001"), "d": Decimal(DAY_US)}
@@ -151,7 +156,7 @@ class MappingEntry:
     Attributes:
         name: the name in the event; its ``*`` stands for what the path's star matches, or for ``label``.
         value: the value. If several sources have a star, each name takes the first source that has it.
-        label: the text for the star of the name, if the path has no star.
+        label: the text for the star of the name; if the path has a star too, that stands where the text has one.
         excluded: globs of the names that the star leaves out.
         required: whether an event without it is refused.
     """
@@ -195,7 +200,9 @@ class Mapping:
         each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
         match: conditions of this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
-        types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path.
+        compression: how payloads are packed, besides those whose attribute says it; empty: not at all.
+        types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path;
+            ``json`` and ``text`` for text that may be JSON.
         attributes: patterns that name parts of an attribute, by the attribute's name.
         rewrite_names: whether names from messages are rewritten to valid ones.
         shortest_floats: whether a 32-bit float is read as the shortest decimal that it stands for.
@@ -211,6 +218,7 @@ class Mapping:
     each: tuple[Path, ...] = ()
     match: tuple[Condition, ...] | None = None
     unmarked: bool = False
+    compression: Literal["", "gzip", "zlib", "auto"] = ""
     skip_if: tuple[Condition, ...] = ()
     skip_unless: tuple[Condition, ...] = ()
     types: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
@@ -390,18 +398,27 @@ def _problem_of(entry: MappingEntry) -> str | None:
     rules = (
         (name.count("*") > 1, "a name has at most one star"),
         (
-            has_star and not entry.label and stars < len(entry.value),
+            has_star and (stars or not entry.label) and stars < len(entry.value),
             'a name with a star takes paths that end with one, or name = "path" for what it stands for',
         ),
         (not has_star and (entry.label or entry.excluded), "only a name with a star takes name or except"),
         (
-            stars and (not has_star or entry.label),
-            "a path with a star needs a name with a star, and nothing else that names it",
+            stars and not has_star,
+            "a path with a star needs a name with a star",
+        ),
+        (
+            entry.label and {_stars_in(source) for source in entry.label} != {1 if stars else 0},
+            f"its path has {'a' if stars else 'no'} star, so each text of its name has "
+            + ("one too, like {measurement}.*" if stars else "none either"),
         ),
         (not is_name(name.replace("*", "a")), f"{name!r} is not a name of a metric or of metadata"),
         (has_star and entry.required, "a name with a star can't be required"),
     )
     return next((problem for is_broken, problem in rules if is_broken), None)
+
+
+def _stars_in(source: Source) -> int:
+    return sum(part.count("*") for part in source.template or () if isinstance(part, str))
 
 
 def _below(key: str, document: dict[str, Any]) -> str:
@@ -460,6 +477,8 @@ def _types(key: str, value: Any) -> dict[tuple[str, ...], tuple[str, ...]]:
         path = _path(where, text)
         if path.root is not Root.MESSAGE or path.has_star:
             raise MappingError(where, "it is not the path of a field from the message, without a star")
+        if TEXT in names and names != (JSON, TEXT):
+            raise MappingError(where, 'text that may be JSON is ["json", "text"]')
         types[path.names] = names
     return types
 
@@ -665,6 +684,7 @@ _MAPPING_KEYS: dict[str, _Parse] = {
     "each": _each,
     "match": _conditions,
     "unmarked": _flag,
+    "compression": _choice("gzip", "zlib", "auto"),
     "skip_if": _conditions,
     "skip_unless": _conditions,
     "types": _types,

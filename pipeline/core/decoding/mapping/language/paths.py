@@ -238,7 +238,7 @@ class Placeholder(NamedTuple):
 
 # A colon or a brace may be part of a name in quotes, or of what a selector looks for.
 _PLACEHOLDER = re.compile(rf'\{{((?:[^{{}}:"\[\]]|"[^"]*"|\[{_INSIDE}\])*)(?::([^}}]*))?\}}')
-_FORMAT = re.compile(r"|0?[0-9]{0,2}[dxXob]|\.[0-9]f|hex|upper|lower|id")
+_FORMAT = re.compile(r"|0?[0-9]{0,2}[dxXob]|\.[0-9]f|hex|upper|lower|id|sha256")
 
 
 def parse_template(text: str) -> tuple[str | Placeholder, ...]:
@@ -262,7 +262,7 @@ def parse_template(text: str) -> tuple[str | Placeholder, ...]:
             path, spec = found[1], found[2] or ""
             if not _FORMAT.fullmatch(spec):
                 raise PathError(
-                    f"{text!r} has the format {spec!r}; formats are like d, 08x, .2f, hex, upper, lower and id"
+                    f"{text!r} has the format {spec!r}; formats are like d, 08x, .2f, hex, upper, lower, id and sha256"
                 )
             parts.append(Placeholder(_single(path, text), spec))
             position = found.end()

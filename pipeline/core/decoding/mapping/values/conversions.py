@@ -8,9 +8,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Context, Decimal, InvalidOperation
+from hashlib import sha256
 from typing import Any
 
-from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingError, Scalar, Source
+from pipeline.core.decoding.mapping.language.model import FORM, Condition, Mapping, MappingError, Scalar, Source
 from pipeline.core.decoding.mapping.language.paths import PathError
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
 from pipeline.core.events.invalid_readings import Invalid, LeftOut, out_of_range
@@ -181,7 +182,15 @@ _NUMBERS = _MEASURED | {"enum", "string"}
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number, a boolean or a state; None for others."""
     is_measured = isinstance(node, Leaf) and node.kind in (_NUMBERS if source.values else _MEASURED)
+    if node == PLAIN and mapping.message == FORM:
+        return _if_number(number_of(key, node, source, mapping), source, mapping)
     return number_of(key, node, source, mapping, of_star=True) if is_measured else None
+
+
+def _if_number(convert: Getter, source: Source, mapping: Mapping) -> Getter:
+    """Returns a conversion for which text that is no number, the only kind of a form's fields, is not set."""
+    number_in = number_reader(mapping.decimal, mapping.thousands)
+    return lambda text: convert(text) if number_in(text.strip().removesuffix(source.suffix)) is not None else None
 
 
 def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
@@ -401,13 +410,17 @@ _NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
 _TEXT_FORMATS = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}
 
 
-def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
-    """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum."""
+def star_text_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
+    """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum.
+
+    The fields of a form are text too if they are numbers: these are for the stars of readings.
+    """
     if not isinstance(node, Leaf) or node.kind not in ("string", "enum", "json"):
         return None
-    if node == PLAIN:
-        return without_nulls(lambda value: value if type(value) is str else None, source, node)
-    return text_of(key, node, source)
+    if node != PLAIN:
+        return text_of(key, node, source)
+    number_in = number_reader(mapping.decimal, mapping.thousands) if mapping.message == FORM else lambda _: None
+    return without_nulls(lambda value: value if type(value) is str and number_in(value) is None else None, source, node)
 
 
 def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
@@ -436,6 +449,8 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
         return text_of(key, node, source)
     if spec == "id":
         return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
+    if spec == "sha256":
+        return composed(text_of(key, node, source), _digest)
     if kinds := _TEXT_FORMATS.get(spec):
         is_text = node == PLAIN and spec != "hex"  # JSON has no bytes
         if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
@@ -463,6 +478,11 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
         return format(whole, spec)
 
     return without_nulls(get_formatted, source, node)
+
+
+def _digest(text: str) -> str:
+    """Returns the first 16 digits of a text's hash: the same for the same text, which nobody can tell from it."""
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 class NeverHolds(ValueError):

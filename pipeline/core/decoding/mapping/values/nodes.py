@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -20,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pipeline.core.events.invalid_readings import LeftOut
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.device_json import DeviceDecoder
 from pipeline.core.notation.documents import StrictDecoder
 from pipeline.core.notation.exact_numbers import exact_float, exact_float_of
 from pipeline.core.notation.text import shown
@@ -79,16 +81,30 @@ def _exactly(number: float | None, digits: str) -> float:
 
 
 def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
-    """Parses JSON in UTF-8 to Python's values, integers exactly. Raises BadData, which begins with ``where``.
+    """Parses a document of JSON to Python's values: see :func:`parse_documents`. Raises BadData."""
+    document, *others = parse_documents(data, where, 2, exact=exact)
+    if others:
+        raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON, but several documents")
+    return document
 
-    If ``exact``, integers become :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
+
+def parse_documents(data: str | bytes, where: str, most: int, *, exact: bool = False) -> list[Any]:
+    """Parses JSON in UTF-8, as devices write it, to Python's values, integers exactly; the first ``most`` documents.
+
+    If ``exact``, integers become :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`. Raises BadData,
+    which begins with ``where``.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = _with_exact_digits(_EXACT_JSON.decode(text)) if exact else _JSON.decode(text)
+        try:
+            found = [(_EXACT_JSON if exact else _JSON).decode(text)]
+        except ValueError:
+            found = list(islice((_EXACT_DEVICE_JSON if exact else _DEVICE_JSON).documents(text), most))
+        if exact:
+            found = _with_exact_digits(found)
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
-            json.dumps(value, ensure_ascii=False).encode()
-        return value
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except ValueError as error:  # also of text that is not UTF-8
         raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {' '.join(str(error).split())}") from None
 
@@ -110,8 +126,12 @@ _LONG_INTEGER = re.compile(r"[+-]?[0-9]{16,}")  # shorter ones are below 2^53
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-_JSON = StrictDecoder(parse_int=_integer)
-_EXACT_JSON = StrictDecoder(parse_int=lambda text: ExactInteger(text) if len(text) < 400 else float(text))
+def _exact_integer(text: str) -> ExactInteger | float:
+    return ExactInteger(text) if len(text) < 400 else float(text)
+
+
+_JSON, _DEVICE_JSON = StrictDecoder(_integer), DeviceDecoder(_integer)
+_EXACT_JSON, _EXACT_DEVICE_JSON = StrictDecoder(_exact_integer), DeviceDecoder(_exact_integer)
 
 
 def member(name: str) -> Getter:
@@ -448,6 +468,24 @@ def packed(message: type[Message], where: str) -> Getter:
     """Returns the getter of a message in an ``Any``; None if that contains another type."""
     name, parse = message.DESCRIPTOR.full_name, embedded(message, where)
     return lambda packed: parse(packed.value) if packed.type_url.rpartition("/")[2] == name else None
+
+
+_MAY_BE_JSON = re.compile(r"\s*(?:[\[{]|(?:true|false)\s*\Z)")
+
+
+def embedded_json_or_text(where: str) -> Getter:
+    """Returns the getter of the array, object or boolean that a text contains; any other value stays as it is."""
+    parse = embedded_json(where)
+
+    def get(value: Any) -> Any:
+        if type(value) is not str or not _MAY_BE_JSON.match(value):
+            return value
+        try:
+            return parse(value)
+        except BadData:
+            return value
+
+    return get
 
 
 def embedded_json(where: str) -> Getter:

@@ -1,6 +1,7 @@
 """Random messages of random types through random mappings, against a slow reading of their JSON form."""
 
 import contextlib
+import gzip
 import json
 from datetime import UTC, datetime
 
@@ -8,9 +9,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
-from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
@@ -20,6 +20,7 @@ from tests.support.exhaustive import examples
 
 PUBLISHED_US = 1_771_324_200_000_000
 PUBLISHED = datetime.fromtimestamp(PUBLISHED_US // 1_000_000, UTC)
+ENCODED = {"Content-Encoding": "gzip"}
 ENVELOPE = Message(b"", file_attributes("in/s.csv"), publish_time=PUBLISHED)
 
 _slow = settings(
@@ -41,17 +42,17 @@ def test_events_equal_those_of_the_json_form(data):
         return
     for _ in range(3):
         message = mapper.message_class.FromString(data.draw(generated.messages(types)).SerializeToString())
-        _compare(mapper, drawn, message, reference.document_of(message, types.pool))
+        _compare(mapper, drawn, Content([message], 0), [reference.document_of(message, types.pool)])
 
 
-def _compare(mapper, drawn, message, document):
+def _compare(mapper, drawn, content, documents):
     expected, reasons = None, None
     try:
-        expected = reference.Expected(drawn, document, PUBLISHED_US)
+        expected = reference.Expected(drawn, documents, PUBLISHED_US)
     except reference.Refused as refused:
         reasons = refused.args[0]
     try:
-        result = mapper.map(ENVELOPE, message, LATEST_US)
+        result = mapper.map(ENVELOPE, content, LATEST_US)
     except BadData as problem:
         assert reasons is not None, problem  # noqa: PT017
         assert problem.reason in reasons  # noqa: PT017
@@ -75,12 +76,15 @@ def _shown(made):
 @_slow
 @given(st.data())
 def test_events_of_json(data):
-    """Random JSON becomes the events that a slow reading finds."""
+    """Random JSON becomes the events that a slow reading finds, also several documents, as devices write them."""
     drawn = data.draw(generated.mappings("plain"))
     mapper = Mapper(parse_mapping(drawn.text))
     for _ in range(3):
-        text = json.dumps(data.draw(generated.json_documents))
-        _compare(mapper, drawn, parse_plain(text, "the message"), json.loads(text))
+        texts = list(map(json.dumps, data.draw(st.lists(generated.json_documents, min_size=1, max_size=3))))
+        mark, between, end = data.draw(st.tuples(*map(st.sampled_from, (["", "\ufeff"], ["", "\n"], ["", "\0"]))))
+        payload = data.draw(st.sampled_from([bytes, gzip.compress]))(f"{mark}{between.join(texts)}{end}".encode())
+        content = mapper.parse(ENVELOPE._replace(data=payload, attributes={**ENVELOPE.attributes, **ENCODED}))
+        _compare(mapper, drawn, content, list(map(json.loads, texts)))
 
 
 EVERYTHING = """
@@ -107,7 +111,7 @@ def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
         return
     message = data.draw(generated.messages(types))
     try:
-        (made,) = mapper.map(ENVELOPE, message, LATEST_US).events
+        (made,) = mapper.map(ENVELOPE, Content([message], 0), LATEST_US).events
     except BadData:  # two dotted names are equal
         event("refused")
         return

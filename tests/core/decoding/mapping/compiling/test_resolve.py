@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from google.protobuf import descriptor_pb2
 
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.event import LATEST_US
@@ -105,7 +105,7 @@ def test_reading_an_entry_does_not_create_it(mapper):
     """Looking up a missing entry leaves the message as it is."""
     compiled = mapper(KINDS + '[readings]\nr = "positions.home.latitude"\n')
     message = compiled.message_class(time=T)
-    compiled.map(Message(b"", {}), message, LATEST_US)
+    compiled.map(Message(b"", {}), Content([message], 0), LATEST_US)
     assert not message.positions
 
 
@@ -168,7 +168,15 @@ def test_bytes_that_hold_json(mapped):
         "a.b": 1,
         "t": 2,
     }
-    for raw in (b"{", b"\xff", b'{"a": NaN}', b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b"[" * 100_000):
+    for raw in (
+        b"{",
+        b"\xff",
+        b'{"a": N}',
+        b'{"a": 1}{"a": 2}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": "\\ud800"}',
+        b"[" * 100_000,
+    ):
         with pytest.raises(BadData, match="raw is") as error:
             mapped(text, {"time": T, "raw": raw})
         assert error.value.reason is Reason.UNPARSEABLE

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from pipeline.core.decoding.mapping.compiling.mapper import Content
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.invalid_readings import LeftOut
@@ -519,5 +520,5 @@ def test_a_condition_that_never_holds_in_an_older_revision(mapper):
         mapper(text)
     older = mapper(text, strict=False)
     message = older.message_class(i32=5)
-    (made,) = older.map(Message(b"", {}, **NOW), message, LATEST_US).events
+    (made,) = older.map(Message(b"", {}, **NOW), Content([message], 0), LATEST_US).events
     assert made.readings == {}
