@@ -103,7 +103,7 @@ def _sampled(stored: Sequence[bytes], where: str, source: str, stem: str) -> Sam
         message, documents = _documents(payloads, where)
     except BadData as problem:
         raise UnreadableFile(problem.detail) from None
-    return Sampled(documents, source, stem, None, message, payloads, payloads != list(stored))
+    return Sampled(documents, source, stem, message=message, payloads=payloads, is_compressed=payloads != list(stored))
 
 
 def _documents(payloads: Sequence[bytes], where: str) -> tuple[str, list[Any]]:
