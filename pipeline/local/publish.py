@@ -85,7 +85,7 @@ def publish(
     accept_expired: bool,
     as_json: bool,
 ) -> None:
-    """Publish the readings in FILE: .csv, .ndjson, .pb or .binpb, plain or gzipped (.gz), .avro or .parquet.
+    """Publish the readings in FILE: .csv, .ndjson, .lp, .pb or .binpb, plain or gzipped (.gz), .avro or .parquet.
 
     Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
     a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the
@@ -95,9 +95,10 @@ def publish(
     FILE may also be an output of read --output or of dead-letters export: each dead letter becomes a message with its
     attributes and ordering key, as in dead-letters replay. Edited events are published instead of its payload.
 
-    With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON, which are published
-    unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
-    Parquet; then the events that it makes are published. --message-decoder reads files likewise.
+    With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON or of InfluxDB's line
+    protocol (.lp), which are published unchanged with their message_type. A mapping with message = "json" may also read
+    the columns of CSV, Avro or Parquet; then the events that it makes are published. --message-decoder reads files
+    likewise.
 
     Records that are not valid events are refused, and the reason is printed.
 
