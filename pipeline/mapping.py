@@ -152,10 +152,10 @@ def try_(
 ) -> None:
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
-    A FILE in a format of backfill (.csv, .tsv, .txt, .dat, .ndjson, .pb, .binpb, .avro, .parquet) is read by record;
-    any other contains the payload of one message. A --file-decoder reads any FILE. --limit is for the messages of the
-    subscription, or the records of each FILE. Messages of a subscription are given back when the command ends; to
-    Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
+    A FILE in a format of backfill (.csv, .tsv, .txt, .dat, .ndjson, .lp, .pb, .binpb, .avro, .parquet) is read by
+    record; any other contains the payload of one message. A --file-decoder reads any FILE. --limit is for the messages
+    of the subscription, or the records of each FILE. Messages of a subscription are given back when the command ends;
+    to Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
     mapping is also tried on messages without that attribute.
@@ -311,7 +311,7 @@ def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),
-    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages, in JSON, back.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages back.",
 )
 @click.option(
     "--time-zone",
@@ -333,9 +333,10 @@ def draft(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Propose a mapping for your data: for a file, for messages in JSON, or for a message type.
+    """Propose a mapping for your data: for a file, for messages, or for a message type.
 
-    SAMPLE is CSV, .ndjson, .avro or .parquet, whose first 1,000 records count, or .json with one message. The draft
+    SAMPLE is CSV, .ndjson, .lp, .avro or .parquet, whose first 1,000 records count, or any other file with one message:
+    JSON, a form, or InfluxDB's line protocol. A subscription has such messages too. The draft
     guesses the columns of the sensor and the time, how times and numbers are written, the readings and the metadata.
     For --message, it goes by the names and types of fields.
 

@@ -105,14 +105,15 @@ def backfill(
 ) -> None:
     """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
 
-    INPUT is a file or a glob, local or in a bucket (gs://…): CSV (.csv, .tsv, .txt, .dat), .ndjson, or .pb and .binpb
-    (length-delimited SensorEvent messages), plain or as .gz; .avro or .parquet. Records are read as publish reads
-    them. A field of Avro or Parquet is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration
-    is a reading in seconds.
+    INPUT is a file or a glob, local or in a bucket (gs://…): CSV (.csv, .tsv, .txt, .dat), .ndjson, .lp, or .pb and
+    .binpb (length-delimited SensorEvent messages), plain or as .gz; .avro or .parquet. Records are read as publish
+    reads them. A field of Avro or Parquet is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet
+    duration is a reading in seconds.
 
     With --message-mapping, a record becomes events as a message of the job does. Records are delimited messages of
-    another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet. A --message-decoder
-    takes each of these as a payload, rows as JSON. A --file-decoder gets whole files, of any format.
+    another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet, or, with message =
+    "influx", lines of InfluxDB's line protocol (.lp). A --message-decoder takes each of these as a payload, rows as
+    JSON. A --file-decoder gets whole files, of any format.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
     replaces the aggregate row. Roll-ups follow. Running the same files again changes nothing. Windows that a running

@@ -153,12 +153,12 @@ def _replay_of(document: dict[str, Any]) -> Replay:
 
 def _json_object(line: str, *, exact: bool = False) -> dict[str, Any]:
     check_encoding(line)
-    strict, of_device = _EXACT if exact else _QUICK
+    strict, lenient = _EXACT if exact else _QUICK
     try:
         record = strict.decode(line)
     except ValueError:
         try:
-            record, *others = of_device.documents(line)
+            record, *others = lenient.documents(line)
         except ValueError as error:
             raise Malformed(f"not JSON: {error}") from None
         if others:

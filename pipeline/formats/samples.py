@@ -108,21 +108,23 @@ def _sampled(stored: Sequence[bytes], where: str, source: str, stem: str) -> Sam
 
 def _documents(payloads: Sequence[bytes], where: str) -> tuple[str, list[Any]]:
     try:
-        found = [one for data in payloads for one in parse_documents(data, where, SAMPLE_RECORDS)]
-        return JSON, found[:SAMPLE_RECORDS]
+        documents = [document for data in payloads for document in parse_documents(data, where, SAMPLE_RECORDS)]
+        return JSON, documents[:SAMPLE_RECORDS]
     except BadData as problem:
         for kind in (INFLUX, FORM):
             with suppress(BadData):
-                found = [one for data in payloads for one in documents_of_text(data, kind)]
-                if good := [one for one in found if not isinstance(one, BadData)]:
-                    return kind, good[:SAMPLE_RECORDS]
+                documents = [document for data in payloads for document in documents_of_text(data, kind)]
+                if points := [document for document in documents if not isinstance(document, BadData)]:
+                    return kind, points[:SAMPLE_RECORDS]
         raise problem
 
 
 def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
     """Returns the contents of messages as a sample. Raises UnreadableFile if they are none that a draft can be of."""
     try:
-        return _sampled([unpacked(each.data, each.attributes) for each in messages], "a message", source, "sensor")
+        return _sampled(
+            [unpacked(message.data, message.attributes) for message in messages], "a message", source, "sensor"
+        )
     except BadData as problem:
         raise UnreadableFile(problem.detail) from None
     except UnreadableFile as problem:

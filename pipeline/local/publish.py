@@ -97,8 +97,8 @@ def publish(
 ) -> None:
     """Publish the readings in FILE, by its suffix.
 
-    CSV is .csv, .tsv (with tabs), .txt or .dat. Other suffixes are .ndjson, .pb and .binpb, all plain or gzipped (.gz),
-    and .avro and .parquet.
+    CSV is .csv, .tsv (with tabs), .txt or .dat. Other suffixes are .ndjson, .lp, .pb and .binpb, all plain or gzipped
+    (.gz), and .avro and .parquet.
 
     Each record becomes one event. In a CSV file, a column whose values in the first 1,000 records are all numbers is
     a reading; all other columns are metadata. The values NA, N/A, NaN, null, None and the empty value mean that the
@@ -108,10 +108,10 @@ def publish(
     FILE may also be an output of read --output or of dead-letters export: each dead letter becomes a message with its
     attributes and ordering key, as in dead-letters replay. Edited events are published instead of its payload.
 
-    With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON, which are published
-    unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
-    Parquet; then the events that it makes are published. --message-decoder reads files likewise. With --file-decoder,
-    FILE is of any format, and the events that the function yields are published.
+    With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON or of InfluxDB's line
+    protocol (.lp), which are published unchanged with their message_type. A mapping with message = "json" may also read
+    the columns of CSV, Avro or Parquet; then the events that it makes are published. --message-decoder reads files
+    likewise. With --file-decoder, FILE is of any format, and the events that the function yields are published.
 
     Records that are not valid events are refused, and the reason is printed. A reading that is NaN or infinite is left
     out of its event.

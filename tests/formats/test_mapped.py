@@ -486,3 +486,17 @@ def test_dead_letters_of_a_mapping_can_be_published_again(tmp_path: Path) -> Non
     assert replay.message.attributes.items() >= {**message.attributes, REPLAYS: "1"}.items()
     assert plainly(replay.events) == [("a", MORNING_US, {"t0": 1.5}, {})]
     assert (refused.line, refused.reason.split(":")[0]) == (2, "UNPARSEABLE")
+
+
+def test_lines_of_line_protocol(tmp_path: Path) -> None:
+    """Each is a message, as it is in the file; a wrong one is refused with its number, and comments are skipped."""
+    keys = 'sensor = "tags.host"\ntime = { path = "time", unit = "us" }\nreadings."*" = "fields.*"'
+    mapped = MappedType("m.toml", f'message = "influx"\n{keys}')
+    good = f"cpu,host=a load=1.5,busy=t {MORNING_US}".encode()
+    original, refused = read(tmp_path, "a.lp", b"# c\r\n\r\n" + good + b"\r\nbad", mapped)
+    assert (original.message.data, original.message.attributes["message_type"]) == (good, "influx")
+    assert plainly(original.events) == [("a", MORNING_US, {"load": 1.5, "busy": 1}, {})]
+    assert (refused.line, refused.reason[:28]) == (4, "UNPARSEABLE: at character 4,")
+    for others in ((), (MappedType("m.toml", f"{SIMPLE}readings = {{}}"),)):
+        with pytest.raises(UnreadableFile, match=r'only a .*mapping with message = "influx"'):
+            read(tmp_path, "a.lp", good, *others)

@@ -1,6 +1,7 @@
 """Mappings drafted of samples compile, read every record, and say what is in doubt."""
 
 import codecs
+import gzip
 import json
 import tomllib
 from pathlib import Path
@@ -35,10 +36,15 @@ LONG = (
 WIDE = b"ts_ms,kitchen,bath\n1771324200500,21.5,22.5\n1771324201500,21.5,\n"
 
 
+def written(path: Path, content: bytes) -> Path:
+    """Returns the path of a file that now has this content."""
+    path.write_bytes(content)
+    return path
+
+
 def drafted(path: Path, content: bytes, zone: str = "") -> tuple[dict[str, Any], str, list[tuple[Any, ...]]]:
     """Returns the TOML document of a draft, its text, and the events that it makes of the sample."""
-    path.write_bytes(content)
-    sampled = read_sample(path)
+    sampled = read_sample(written(path, content))
     text = draft_of(sampled, zone)
     tried = trials_of_sample(sampled, MappedType("draft", text))
     return tomllib.loads(text), text, [event[:4] for *_, trial in tried for event in trial.events]
@@ -260,6 +266,50 @@ def test_records_of_parquet_and_ndjson(tmp_path: Path) -> None:
     assert events == [("a", 1_771_324_200_000_000, {"ok": 1.0, "temp_c": 21.0}, {})]
     document, _, events = drafted(tmp_path / "a.json", b'[{"id": "a", "ts": 1771324200123, "v": 2}, {"id": "b"}]')
     assert (document["each"], [event[0] for event in events]) == ("[]", ["a"])
+
+
+def test_messages_of_other_notations(tmp_path: Path) -> None:
+    """Forms, line protocol and several objects are recognised by content, also compressed or with NaN."""
+    form = b"PASSKEY=00AA&dateutc=2026-02-17+10%3A30%3A00&tempf=70.5&model=GW"
+    document, _, events = drafted(tmp_path / "a.form", form)
+    assert (document["message"], document["sensor"], document["readings"]) == (
+        "form",
+        "{PASSKEY:sha256}",
+        {"tempf": "tempf"},
+    )
+    assert [event[1:] for event in events] == [(1_771_324_200_000_000, {"tempf": 70.5}, {"model": "GW"})]
+    lines = [f'{{"id": "a", "ts": {1_771_324_200 + second}, "x": {second}, "y": NaN}}' for second in range(3)]
+    document, _, events = drafted(tmp_path / "a.bin", gzip.compress("\n".join(lines).replace("NaN", "1").encode()))
+    assert (document["message"], document["compression"], len(events)) == ("json", "auto", 3)
+    assert read_sample(written(tmp_path / "a.json", "\n".join(lines).encode())).records[2]["x"] == 2
+    with pytest.raises(UnreadableFile, match="its name ends in none of"):
+        read_sample(written(tmp_path / "a.bin", b"hello"))
+    with pytest.raises(UnreadableFile, match="it is not JSON"):
+        read_sample(written(tmp_path / "a.json", b"hello"))
+
+
+POINTS = """
+# of two computers
+cpu,host=a,cpu=cpu0 idle=99,state="ok" 1771324200000000000
+cpu,host=a,cpu=cpu1 idle=98 1771324200000000000
+mem,host=b free=4i 1771324200000000000
+"""
+
+
+def test_points(tmp_path: Path) -> None:
+    """The host is the sensor; tags that distinguish points of one time are in names; a file has a point a line."""
+    names = ["{measurement}.{tags.cpu}.*", "{measurement}.*"]
+    for name in ("a.lp", "a.txt"):
+        document, _, events = drafted(tmp_path / name, POINTS.encode())
+        assert (document["message"], document["sensor"]) == ("influx", "tags.host")
+        assert document["readings"] == {"*": {"path": "fields.*", "name": names}}
+        readings: dict[str, dict[str, float]] = {}
+        for sensor, _, values, _ in events:
+            readings.setdefault(sensor, {}).update(values)
+        assert readings == {"a": {"cpu.cpu0.idle": 99, "cpu.cpu1.idle": 98}, "b": {"mem.free": 4}}
+    for points, sensor in (("m f=1 1", "{measurement:id}"), ("m,id=a f=1 1\nm f=1 2", ["tags.id", "{measurement:id}"])):
+        document, _, _ = drafted(tmp_path / "b.lp", points.encode())
+        assert (document["sensor"], document["readings"]) == (sensor, {"*": "fields.*"})
 
 
 def test_what_can_not_be_sampled(tmp_path: Path) -> None:

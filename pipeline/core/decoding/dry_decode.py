@@ -103,7 +103,7 @@ def _json_of(one: MessageType, message: Message) -> Any:
         if isinstance(one, MappedType):
             (documents, _), mapper = one.parse(message)
             if mapper.message_class is None:
-                shown = [str(each) if isinstance(each, BadData) else each for each in documents]
+                shown = [str(document) if isinstance(document, BadData) else document for document in documents]
                 return json_value(shown[0] if len(shown) == 1 else shown)
             (parsed,) = documents
             pool = mapper.pool

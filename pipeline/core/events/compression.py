@@ -13,7 +13,7 @@ MAX_UNPACKED = 10_000_000
 
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate", "zlib"})  # deflate is zlib's format in HTTP
 _FIRST_BYTES = frozenset({0x1F, *range(0x08, 0x80, 0x10)})
-_WINDOWS = {"gzip": 31, "zlib": 15}  # what zlib's library calls them
+_WINDOWS = {"gzip": 31, "zlib": 15}  # arguments of zlib
 
 
 def is_content_encoding(name: str) -> bool:
@@ -29,21 +29,21 @@ def unpacked(data: bytes, attributes: Mapping[str, str], compression: str = "") 
     Args:
         data: the payload.
         attributes: the attributes of its message.
-        compression: ``gzip`` or ``zlib``, which the payload then has to be; ``auto`` for either or none; empty if the
-            attribute alone decides.
+        compression: ``gzip`` or ``zlib``, which the payload then has to be; ``auto`` for either or none; empty if only
+            the attribute decides.
     """
     if not compression and (not data or data[0] not in _FIRST_BYTES):
         return data
-    found = _compression_of(data)
+    compressed = _compression_of(data)
     texts = [text.strip().lower() for name, text in attributes.items() if is_content_encoding(name)]
     if not _ENCODINGS.isdisjoint(texts):
-        return _unpacked(data, found) if found else data
+        return _unpacked(data, compressed) if compressed else data
     if compression != "auto":
         return _unpacked(data, compression) if compression else data
     try:
-        return _unpacked(data, found) if found else data
+        return _unpacked(data, compressed) if compressed else data
     except _NotCompressed:
-        if found == "zlib":  # a message of protobuf may begin like it
+        if compressed == "zlib":  # a message of protobuf may begin like it
             return data
         raise
 
@@ -61,13 +61,13 @@ def _compression_of(data: bytes) -> str:
 def _unpacked(data: bytes, compression: str) -> bytes:
     stream = zlib.decompressobj(_WINDOWS[compression])
     try:
-        found = stream.decompress(data, MAX_UNPACKED + 1)
+        content = stream.decompress(data, MAX_UNPACKED + 1)
     except zlib.error as error:
         raise _NotCompressed(Reason.UNPARSEABLE, f"the payload is not {compression}: {error}") from None
-    if len(found) > MAX_UNPACKED:
+    if len(content) > MAX_UNPACKED:
         raise BadData(Reason.UNPARSEABLE, f"the payload unpacks to more than {MAX_UNPACKED:,} bytes")
     if not stream.eof:
         raise _NotCompressed(Reason.UNPARSEABLE, f"the payload is {compression} that is cut off")
     if stream.unused_data.strip(b"\0"):
         raise _NotCompressed(Reason.UNPARSEABLE, f"the payload goes on after the end of its {compression}")
-    return found
+    return content

@@ -179,7 +179,7 @@ def event_alone(message: Message, index: int, event: SensorEvent) -> Message:
 
 
 def without_encodings(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Returns the attributes without those that say how a payload is written: one in binary takes its place."""
+    """Returns the attributes without the encoding and the compression of a payload, which another one replaces."""
     others = {name: text for name, text in attributes.items() if not is_content_encoding(name)}
     return _without({ENCODING, RENAMED_ENCODING}, others)
 

@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.core.notation.documents import BOM, StrictDecoder, check_json_nesting, json_problem
 
 _BETWEEN = re.compile(r"[ \t\r\n\0]*+")
-# Texts stay as they are. A part of another word is no number.
+# Texts stay as they are. A part of another word does too.
 _TOKENS = re.compile(
     r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|(?<![\w.+-])([+-]?)(?:(nan)|inf(?:inity)?)(?![\w.])', re.DOTALL | re.IGNORECASE
 )

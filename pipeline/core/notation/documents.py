@@ -73,7 +73,7 @@ class StrictDecoder(json.JSONDecoder):
 
 
 def json_problem(error: ValueError | RecursionError, text: str) -> ValueError:
-    """Returns what Python's decoder raises for a text as an error with a message of one line."""
+    """Returns an error of Python's decoder for a text as an error with a message of one line."""
     if isinstance(error, json.JSONDecodeError):
         if text.startswith(BOM):
             return ValueError("it begins with a byte order mark")

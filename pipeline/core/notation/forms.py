@@ -21,7 +21,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
     for pair in text.split("&"):
         name, equals, value = pair.partition("=")
         if not equals:
-            raise ValueError(f"{shown(pair)} is no field, like name=value")
+            raise ValueError(f"{shown(pair)} is not a field, like name=value")
         try:
             yield unquote_plus(name, errors="strict"), unquote_plus(value, errors="strict")
         except UnicodeDecodeError:

@@ -34,7 +34,7 @@ _BOOLEANS = {text: text[0] in "tT" for text in ("t", "T", "true", "True", "TRUE"
 
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any] | ValueError]:
-    """Yields the points of a text, and an error, of one line, for each line that is none. Raises ValueError.
+    """Yields the points of a text, and an error, of one line, for each wrong line. Raises ValueError.
 
     Blank lines and comments are skipped. A point has the measurement's name, a table of tags, a table of fields, whose
     values are Python's, and the time as an integer, if the line has one.
@@ -56,30 +56,31 @@ def is_point(line: str) -> bool:
 def parse_line(line: str) -> dict[str, Any]:
     """Returns the point of a line; see :func:`parse_lines`. Raises ValueError with a message of one line."""
     line = line.strip(" \r\n")
-    found = _MEASUREMENT.match(line)
-    if not found:
+    measurement = _MEASUREMENT.match(line)
+    if not measurement:
         raise ValueError("it begins with no measurement")
-    measurement, position = _ESCAPED_IN_MEASUREMENT.sub(r"\1", found[0]), found.end()
+    position = measurement.end()
     tags: dict[str, str] = {}
-    while found := _TAG.match(line, position):
-        _put(tags, _ESCAPED.sub(r"\1", found[1]), _ESCAPED.sub(r"\1", found[2]))
-        position = found.end()
+    while tag := _TAG.match(line, position):
+        _put(tags, _ESCAPED.sub(r"\1", tag[1]), _ESCAPED.sub(r"\1", tag[2]))
+        position = tag.end()
     spaces = _SPACES.match(line, position)
     if not spaces:
         raise _unexpected(line, position, "a tag, like ,key=value, or a space and a field")
     fields: dict[str, Any] = {}
     position = spaces.end() - 1
     while not fields or line.startswith(",", position):
-        found = _FIELD.match(line, position + 1)
-        if not found:
+        field = _FIELD.match(line, position + 1)
+        if not field:
             raise _unexpected(line, position + 1, 'a field, like key=21.5, key=4i, key=true or key="text"')
-        name, text, value = _ESCAPED.sub(r"\1", found[1]), found[2], found[3]
+        name, text, value = _ESCAPED.sub(r"\1", field[1]), field[2], field[3]
         _put(fields, name, _value(name, value) if text is None else _ESCAPED_IN_TEXT.sub(r"\1", text))
-        position = found.end()
+        position = field.end()
     end = _END.match(line, position)
     if not end:
         raise _unexpected(line, position, "a time, which is an integer, and the end")
-    point = {MEASUREMENT: measurement, TAGS: tags, FIELDS: fields}
+    name = _ESCAPED_IN_MEASUREMENT.sub(r"\1", measurement[0])
+    point = {MEASUREMENT: name, TAGS: tags, FIELDS: fields}
     return point | {TIME: int(end[1])} if end[1] else point
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.decoding.mapping.authoring.guesses import SENSORS, rank, toml_text
-from pipeline.core.notation.line_protocol import FIELDS, MEASUREMENT, TAGS, TIME
+from pipeline.core.notation.line_protocol import MEASUREMENT, TAGS, TIME
 from pipeline.core.notation.text import plain
 
 _HOSTS = ("host", "hostname", "topic")  # tags that Telegraf adds
@@ -12,7 +12,7 @@ _MAX_OTHERS = 3
 
 
 def draft_of_points(points: Sequence[Mapping[str, Any]], source: str) -> str:
-    """Returns a mapping in TOML for points from a source, with comments on what is a guess. It compiles."""
+    """Returns a mapping in TOML for points from a source, whose comments mark guesses. It compiles."""
     return "\n".join(_lines(points, source)) + "\n"
 
 
@@ -56,11 +56,11 @@ def _parts(points: Sequence[Mapping[str, Any]], sensors: Sequence[str]) -> list[
     """Returns the tags that distinguish points of one measurement, sensor and time, such as a computer's disks."""
     groups: dict[tuple[Any, ...], list[Mapping[str, str]]] = {}
     for point in points:
-        at = point[MEASUREMENT], *(point[TAGS].get(tag) for tag in sensors), point.get(TIME), *point[FIELDS]
+        at = point[MEASUREMENT], *(point[TAGS].get(tag) for tag in sensors), point.get(TIME)
         groups.setdefault(at, []).append(point[TAGS])
-    found: dict[str, None] = {}
+    parts: dict[str, None] = {}
     for alike in groups.values():
         apart = (tag for tag in alike[0] if len({tags.get(tag) for tags in alike}) == len(alike) and '"' not in tag)
         if len(alike) > 1 and (tag := next(apart, None)):
-            found[tag] = None
-    return list(found)
+            parts[tag] = None
+    return list(parts)

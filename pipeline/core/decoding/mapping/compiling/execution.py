@@ -126,7 +126,7 @@ def labelled(
 def below(label_of: ScopeGetter, key: str, entry_name: str, write: Writer, destination: Destination) -> Writer:
     """Returns the writer of an entry with a star whose name the message contains: a text with ``STAR`` in it.
 
-    ``write`` writes what the star stands for under its own names.
+    ``write`` writes the values of the star under its own names.
     """
     before, _, after = entry_name.partition("*")
     texts = Destination(is_reading=False)
@@ -139,8 +139,8 @@ def below(label_of: ScopeGetter, key: str, entry_name: str, write: Writer, desti
         label = label_of(scope)
         if label is None:
             raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
-        for into, found in ((destination, own_readings), (texts, own_metadata)):
-            for name, value in found.items():
+        for into, values in ((destination, own_readings), (texts, own_metadata)):
+            for name, value in values.items():
                 into.put(before + label.replace(STAR, name, 1) + after, value, readings, metadata)
         destination.check_size(readings if destination.is_reading else metadata)
 
@@ -321,7 +321,7 @@ class EventCollector:
         self.events[key] = known
 
     def end_document(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> None:
-        """Counts what was left out of a document, by the number of branches through each path."""
+        """Counts the elements that were left out of a document, by the number of branches through each path."""
         skipped = len(self.skipped) + sum(count == branches[path] for (path, _), count in self.absent.items())
         if mapping.each and self.elements == self._elements_before:
             skipped = max(skipped, 1)  # the document itself: in JSON, a list under another name would go unnoticed

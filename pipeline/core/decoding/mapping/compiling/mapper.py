@@ -415,7 +415,7 @@ def _label(items: resolve.Items, level: int, steps: tuple[Step, ...]) -> Names:
 class Content(NamedTuple):
     """The documents in a payload, and its size in bytes without compression.
 
-    A document is a protobuf message or Python's values; a line that is none is a BadData.
+    A document is a protobuf message or Python's values, or a BadData for a wrong line.
     """
 
     documents: list[Any]
@@ -500,9 +500,9 @@ class Mapper:
     ) -> execution.MappedEvents:
         """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
-        Documents are like elements: those of one sensor and time make one event, and a problem of one costs the message
-        no event of the others. Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements
-        make events of their metadata alone. A time after ``latest_us`` is replaced by the next of a list of times.
+        Documents are like elements: they make one event if sensor and time are equal, and a document with a problem
+        costs no event of the others. Raises BadData if the message as a whole is refused. With ``metadata_alone``,
+        elements make events of their metadata alone. A time after ``latest_us`` is replaced by the next of a list.
         """
         documents, size = content
         collector = execution.EventCollector(size, latest_us, metadata_alone=metadata_alone)
@@ -533,7 +533,7 @@ class Mapper:
 
 
 def documents_of_text(data: bytes, kind: str) -> list[Any]:
-    """Returns the fields of a form, or the points of line protocol, a BadData for a line that is none.
+    """Returns the fields of a form, or the points of line protocol, a BadData for a wrong line.
 
     Raises BadData.
     """
@@ -542,8 +542,8 @@ def documents_of_text(data: bytes, kind: str) -> list[Any]:
             return [parse_form(data)]
         points = list(islice(parse_lines(data), MAX_ELEMENTS + 1))
     except ValueError as error:
-        raise BadData(Reason.UNPARSEABLE, f"the message is no {kind}: {error}") from None
-    return [BadData(Reason.UNPARSEABLE, str(one)) if isinstance(one, ValueError) else one for one in points]
+        raise BadData(Reason.UNPARSEABLE, f"the message can't be read as {kind}: {error}") from None
+    return [BadData(Reason.UNPARSEABLE, str(point)) if isinstance(point, ValueError) else point for point in points]
 
 
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:

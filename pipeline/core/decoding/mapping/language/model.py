@@ -200,7 +200,7 @@ class Mapping:
         each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
         match: conditions of this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
-        compression: how payloads are packed, besides those whose attribute says it; empty: not at all.
+        compression: the compression of payloads whose attribute names none; empty for none.
         types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path;
             ``json`` and ``text`` for text that may be JSON.
         attributes: patterns that name parts of an attribute, by the attribute's name.

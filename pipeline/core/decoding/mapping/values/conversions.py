@@ -188,7 +188,7 @@ def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Ge
 
 
 def _if_number(convert: Getter, source: Source, mapping: Mapping) -> Getter:
-    """Returns a conversion for which text that is no number, the only kind of a form's fields, is not set."""
+    """Returns a conversion of a form's fields, all of which are text: words are not set."""
     number_in = number_reader(mapping.decimal, mapping.thousands)
     return lambda text: convert(text) if number_in(text.strip().removesuffix(source.suffix)) is not None else None
 
@@ -481,7 +481,7 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
 
 
 def _digest(text: str) -> str:
-    """Returns the first 16 digits of a text's hash: the same for the same text, which nobody can tell from it."""
+    """Returns the first 16 digits of a text's hash: the same for the same text, and of no use to guess it."""
     return sha256(text.encode()).hexdigest()[:16]
 
 

@@ -97,14 +97,14 @@ def parse_documents(data: str | bytes, where: str, most: int, *, exact: bool = F
     try:
         text = data if isinstance(data, str) else data.decode()
         try:
-            found = [(_EXACT_JSON if exact else _JSON).decode(text)]
+            documents = [(_EXACT_JSON if exact else _JSON).decode(text)]
         except ValueError:
-            found = list(islice((_EXACT_DEVICE_JSON if exact else _DEVICE_JSON).documents(text), most))
+            documents = list(islice((_EXACT_DEVICE_JSON if exact else _DEVICE_JSON).documents(text), most))
         if exact:
-            found = _with_exact_digits(found)
+            documents = _with_exact_digits(documents)
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
-            json.dumps(found, ensure_ascii=False).encode()
-        return found
+            json.dumps(documents, ensure_ascii=False).encode()
+        return documents
     except ValueError as error:  # also of text that is not UTF-8
         raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {' '.join(str(error).split())}") from None
 

@@ -105,7 +105,7 @@ def test_a_form():
     payload = "key=K&at=2026-02-17+10%3A30%3A00&t=21%2C5&n=-3&e=&m=A+1&dot=1.5"
     digest = "86be9a55762d316a"  # the beginning of what sha256sum prints for K
     assert decoded(text, payload) == ([(digest, US, {"t": 21.5, "n": -3}, {"m": "A 1", "dot": "1.5"})], [], 0)
-    with pytest.raises(BadData, match="the message is no form: 't' appears twice"):
+    with pytest.raises(BadData, match="the message can't be read as form: 't' appears twice"):
         decoded(text, "t=1&t=2")
 
 
