@@ -253,7 +253,7 @@ def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     columns = set()
     for mapping in (kind.mapping for kind in mapped):
         for path in mapping.paths:
-            if (path.root is Root.ELEMENT and mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
+            if (path.root is Root.ELEMENT and mapping.has_elements) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
                 continue
             if not path.steps or not isinstance(path.steps[0], Field):
                 return None

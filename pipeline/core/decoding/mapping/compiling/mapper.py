@@ -6,6 +6,7 @@ on.
 """
 
 import fnmatch
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,15 @@ from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
 from pipeline.core.decoding.mapping.language import model
-from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
+from pipeline.core.decoding.mapping.language.model import (
+    Condition,
+    Mapping,
+    MappingEntry,
+    MappingError,
+    Source,
+    Span,
+    Value,
+)
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
 from pipeline.core.decoding.mapping.values import conversions, nodes
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
@@ -78,6 +87,10 @@ class Compiler:
     def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
         self._mapping = mapping
         self._resolver = resolver
+        self._position = execution.Position()
+        if any(source.step for source in mapping.time) and branch.elements:
+            *outer, elements = branch.elements
+            branch = branch._replace(elements=[*outer, self._position.noting(elements)])
         self._branch = branch
         self._named = frozenset(named)
         self.unresolved: dict[tuple[str, Path], str] = {}
@@ -214,6 +227,21 @@ class Compiler:
             yield from self._converted(key, source.path, lambda node: conversions.text_of(key, node, source))
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        times = self._own_time(key, source)
+        if not source.plus and not source.step:
+            return times
+        plus_depth, plus = self._span(f"{key}.plus", source.plus) if source.plus else (ROOT, None)
+        step_depth, step = self._span(f"{key}.step", source.step) if source.step else (ROOT, None)
+        return ((max(at, plus_depth, step_depth), _moved(get, plus, step, self._position, key)) for at, get in times)
+
+    def _span(self, key: str, span: Span) -> tuple[int, ScopeGetter]:
+        """Compiles a span in microseconds."""
+        if span.path is None:
+            return ROOT, lambda _: span.constant_us
+        ways = list(self._converted(key, span.path, lambda node: conversions.span_of(key, node, span.unit)))
+        return max((at for at, _ in ways), default=ROOT), nodes.first_set([get for _, get in ways])
+
+    def _own_time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
         if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
             yield ENVELOPE, lambda scope: _publish_time(scope[ENVELOPE])
@@ -492,6 +520,26 @@ def _once_at(depth: int, get: Getter) -> ScopeGetter:
         return last[1]
 
     return get_once
+
+
+def _moved(
+    get: ScopeGetter, plus: ScopeGetter | None, step: ScopeGetter | None, position: execution.Position, key: str
+) -> ScopeGetter:
+    """Returns a getter of a time, and a span after it, and of one more step for each element before the current one."""
+
+    def moved(scope: Scope) -> int | None:
+        time_us = get(scope)
+        if time_us is None:
+            return None
+        after_us = (plus(scope) if plus else None) or 0
+        if step and position.at:
+            step_us = step(scope)
+            if step_us is None:
+                raise BadData(Reason.MISSING_EVENT_TIME, f"{key}.step is not set, and the time of an element needs it")
+            after_us += position.at * step_us
+        return math.floor(time_us + after_us)
+
+    return moved
 
 
 def _negated(holds: ScopeGetter) -> ScopeGetter:
