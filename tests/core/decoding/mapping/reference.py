@@ -1,6 +1,7 @@
 """A slow reading of mappings that walks the JSON form of a message, with ``google.protobuf.json_format``."""
 
 import base64
+import math
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
@@ -29,7 +30,8 @@ class Expected:
         self.problems: list[set[Reason]] = []
         self.skipped = 0
         self._has_elements = False
-        self._go(document, 0, {}, {})
+        self._document = document
+        self._go(document, 0, {}, {}, 0)
         self.events = [(*key, *event) for key, event in self._events.items() if event is not None]
         if drawn.each:
             self.skipped += sum(not readings for _, _, readings, _ in self.events)
@@ -37,7 +39,7 @@ class Expected:
             if not self._has_elements:
                 self.skipped = max(self.skipped, 1)
 
-    def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str]) -> None:
+    def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str], at: int) -> None:
         skip = self._drawn.skip
         if skip and skip.level == level and _at(element, skip) is True:
             self.skipped += 1
@@ -56,24 +58,26 @@ class Expected:
         if reasons:
             raise Refused(reasons)
         if level == len(self._drawn.each):
-            self._add(element, readings, metadata)
+            self._add(element, readings, metadata, at)
             return
-        for inner in _elements(element, self._drawn.each[level]):
+        for position, inner in enumerate(_elements(element, self._drawn.each[level])):
             self._has_elements = True
             if inner is None:
                 self.skipped += 1
                 continue
             try:
-                self._go(inner, level + 1, dict(readings), dict(metadata))
+                self._go(inner, level + 1, dict(readings), dict(metadata), position)
             except Refused as refused:
                 self.problems.append(refused.args[0])
 
-    def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
+    def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str], at: int) -> None:
         sensor, time_us = "s", self._published_us
         if isinstance(self._drawn.last.node, Descriptor):
             sensor = element["id"] or "s"
             time_us = int(element["t"]) * 1000 or time_us
-        key = sensor, time_us
+        if self._drawn.plus:
+            time_us = math.floor(time_us + _span_us(self._drawn.plus.node, _at(self._document, self._drawn.plus)))
+        key = sensor, time_us + at * self._drawn.step_us
         if key not in self._events:
             self._events[key] = readings, metadata
         elif self._events[key] is not None:
@@ -155,6 +159,9 @@ def _members(value: Any, node: Any, names: tuple[str, ...]) -> Iterator[tuple[st
             if field.name in value:
                 yield field.name, kind_of(field), value[field.name], (*names, field.name)
         return
+    if isinstance(node, tuple) and node[0] == "row":
+        yield from ((name, kind, value[name], inner) for name, kind, inner in node[1:])
+        return
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in pairs:
         if node == "plain":
@@ -179,7 +186,36 @@ def _at(value: Any, way: Way) -> Any:
     return value
 
 
+def _span_us(kind: str, value: Any) -> Fraction:
+    if kind == "duration":
+        return Fraction(value[:-1]) * 1_000_000 if value else Fraction(0)
+    if value is None or value == "":
+        return Fraction(0)
+    if isinstance(value, (bool, dict, list)) or (isinstance(value, str) and not value.lstrip("-").isdecimal()):
+        raise Refused({Reason.INVALID_EVENT_TIME})
+    return Fraction(str(value))
+
+
+def _rows(value: Any, kind: str, *lists: Way) -> list[dict[str, Any]]:
+    """Returns the rows of lists that ``zip`` goes through together, or of all lists in a value of JSON."""
+    if kind == "arrays":
+        found = _at(value, lists[0])
+        if not isinstance(found, (dict, list)) and found is not None:
+            raise Refused({Reason.UNPARSEABLE})
+        members = found.items() if isinstance(found, dict) else enumerate(found or ())
+        columns = {str(name): member for name, member in members if isinstance(member, list)}
+    else:
+        columns = {way.steps[-1]: _at(value, way) if way.node == "plain" else _at(value, way) or None for way in lists}
+    known = [column for column in columns.values() if column is not None]
+    if not all(isinstance(column, list) for column in known) or len(set(map(len, known))) > 1:
+        raise Refused({Reason.UNPARSEABLE})
+    size = max(map(len, known), default=0)
+    return [{name: column and column[at] for name, column in columns.items()} for at in range(size)]
+
+
 def _elements(value: Any, way: Way) -> list[Any]:
+    if way.node[0] in ("rows", "arrays"):
+        return _rows(value, *way.node)
     found = _at(value, way)
     if isinstance(found, dict):
         return [{"key": key, "value": member} for key, member in found.items()]
