@@ -270,7 +270,9 @@ class _Draft:
     def _found_times(self) -> list[Place]:
         """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
         ranked = sorted(filter(guesses.time_rank, self._single), key=_always_set(guesses.time_rank), reverse=True)
-        ranked = [place for place in ranked if place.kind != "string" or self._notations.get(place, place)]
+        ranked = [
+            place for place in ranked if place.kind != "string" or not self._notations or self._notations.get(place)
+        ]
         ranked = ranked or [place for place in self._single if self._notations.get(place)]
         inner = [place for place in ranked if self._in_element(place)][:1]
         outer = [place for place in ranked if not self._in_element(place)][:1]

@@ -36,6 +36,7 @@ SENSORS = (
 TIMES = (
     (0, r"(.*_)?(uptime|duration|elapsed|interval|timeout|age|since|period|delay|offset|zone|latency)(_.*)?"),
     (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
+    (3, r"(start|base|begin)_UNIT"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
     (10, r"(mess)?(zeit|zeitpunkt|zeitstempel)|datum(_?(und|/)?_?(uhr)?zeit)?|date_?time"),
     (9, r"((measured|sampled|recorded|observed|taken|captured)_)?at(_UNIT)?"),

@@ -25,7 +25,7 @@ from pipeline.core.decoding.mapping.language.model import (
     MappingEntry,
     MappingError,
     Source,
-    Span,
+    TimeSpan,
     Value,
 )
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
@@ -234,7 +234,7 @@ class Compiler:
         step_depth, step = self._span(f"{key}.step", source.step) if source.step else (ROOT, None)
         return ((max(at, plus_depth, step_depth), _moved(get, plus, step, self._position, key)) for at, get in times)
 
-    def _span(self, key: str, span: Span) -> tuple[int, ScopeGetter]:
+    def _span(self, key: str, span: TimeSpan) -> tuple[int, ScopeGetter]:
         """Compiles a span in microseconds."""
         if span.path is None:
             return ROOT, lambda _: span.constant_us

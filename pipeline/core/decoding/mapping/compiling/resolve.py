@@ -234,7 +234,7 @@ class Resolver:
         match at.to, step:
             case Record(), Field():
                 return self._fields(at, at.to, step.name)
-            case nodes.Row() as row, Field():
+            case nodes.ZipRow() as row, Field():
                 return [self._member(at, row, step.name)]
             case Entries() as entries, Field():
                 return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value, step.name)]
@@ -263,7 +263,7 @@ class Resolver:
         raise PathError(f"{record} has no field {name!r}; {_hint(name, fields, record.type.oneofs_by_name)}")
 
     @staticmethod
-    def _member(at: Steps, row: nodes.Row, name: str) -> Steps:
+    def _member(at: Steps, row: nodes.ZipRow, name: str) -> Steps:
         known = [member for member, *_ in row.members]
         if name not in known:
             raise PathError(f"zip has no list {name!r}; {_hint(name, known)}")
@@ -374,14 +374,14 @@ class Resolver:
         texts = [".".join(step.name for step in steps if isinstance(step, Field)) for steps in lists]
         found = [self._list(way, text) for way, text in zip(ways, texts, strict=True)]
         members = tuple((name, way.to, way.names) for way, name in zip(found, names, strict=True))
-        row = start.then(nodes.rows_of(texts, [way.getter for way in found]), nodes.Row(members))
+        row = start.then(nodes.rows_of(texts, [way.getter for way in found]), nodes.ZipRow(members))
         names_around, *others = {way.names[:-1] for way in ways}
         return replace(row, names=start.names if others else names_around)
 
     def _only_way(self, start: Steps, steps: tuple[Step, ...]) -> Steps:
         way, *others = self.resolve(Steps(start.to, names=start.names), steps)
         if others:
-            raise PathError(f"zip goes through {len(others) + 1} members of a oneof; name one of them")
+            raise PathError(f"it leads through {len(others) + 1} members of a oneof; name one of them")
         return way
 
     @staticmethod
@@ -406,7 +406,7 @@ class Resolver:
                     ways = self._opened(self._field(Steps(node, names=star.names), field))
                     yield from self._of_fields(ways, star._replace(label=star.before + field.name))
             return
-        if isinstance(node, nodes.Row):
+        if isinstance(node, nodes.ZipRow):
             for name, _, names in node.members:
                 if names not in star.left_out:
                     yield from self._of_fields([node.member(name)], star._replace(label=star.before + name))

@@ -65,7 +65,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeSpan:
     """A span of time: the number or the ``Duration`` at a path, or constant microseconds."""
 
     path: Path | None = None
@@ -110,8 +110,8 @@ class Source:
     format: str | None = None
     time_zone: str | None = None
     ambiguous: Literal["refuse", "first", "second", "order"] = "refuse"
-    plus: Span | None = None
-    step: Span | None = None
+    plus: TimeSpan | None = None
+    step: TimeSpan | None = None
 
     @property
     def spans(self) -> list[tuple[str, Path]]:
@@ -500,10 +500,10 @@ def _nulls(key: str, value: Any) -> frozenset[Scalar]:
     return frozenset(_of_type(key, one, (str, int, float), "a list of texts and numbers") for one in _list(value))
 
 
-def _span(key: str, value: Any) -> Span:
+def _span(key: str, value: Any) -> TimeSpan:
     if isinstance(value, str):
         try:
-            return Span(constant_us=parse_interval(value))
+            return TimeSpan(constant_us=parse_interval(value))
         except ValueError as error:
             raise MappingError(
                 key, f'{error}; a path stands in a table, like {{ path = "step", unit = "s" }}'
@@ -513,7 +513,7 @@ def _span(key: str, value: Any) -> Span:
     path = _path(key, table.get("path", ""))
     if path.has_star:
         raise MappingError(key, f"{str(path)!r} has a star, which has no single value")
-    return Span(path, _choice(*UNITS)(f"{key}.unit", table["unit"]) if "unit" in table else None)
+    return TimeSpan(path, _choice(*UNITS)(f"{key}.unit", table["unit"]) if "unit" in table else None)
 
 
 def _decimal(key: str, value: Any) -> Decimal:

@@ -158,7 +158,7 @@ def plain_array(name: str) -> Getter:
     return get
 
 
-class Rows:
+class ZipRows:
     """Lists that are gone through together: of the elements at each position, a tuple, or with ``names`` an object.
 
     A list that is None has no elements. Raises BadData if the other lists are not of one length.
@@ -184,14 +184,14 @@ class Rows:
 
 def rows_of(names: Sequence[str], getters: Sequence[Getter]) -> Getter:
     """Returns the getter of the rows of lists."""
-    return lambda container: Rows(names, [get(container) for get in getters])
+    return lambda container: ZipRows(names, [get(container) for get in getters])
 
 
-def rows_of_arrays(container: Any) -> Rows:
+def rows_of_arrays(container: Any) -> ZipRows:
     """Returns the rows of all arrays in an object, or in an array. Raises BadData."""
     members = container.items() if type(container) is dict else enumerate(plain_elements(container))
     arrays = {str(name): member for name, member in members if type(member) is list}
-    return Rows(list(arrays), list(arrays.values()), named=True)
+    return ZipRows(list(arrays), list(arrays.values()), named=True)
 
 
 _WRAPPERS = frozenset(
@@ -289,7 +289,7 @@ class KeyAndValue:
 
 
 @dataclass(frozen=True)
-class Row:
+class ZipRow:
     """The elements of the lists of ``zip`` at one position: their names, nodes, and the fields that lead to each."""
 
     members: tuple[tuple[str, "Node", tuple[str, ...]], ...]
@@ -303,7 +303,7 @@ class Row:
         return Steps(node, itemgetter(at), (), names)
 
 
-Node = Leaf | Record | Many | Entries | KeyAndValue | Row
+Node = Leaf | Record | Many | Entries | KeyAndValue | ZipRow
 
 
 def node_of(field: FieldDescriptor) -> Node:
