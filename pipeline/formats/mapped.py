@@ -17,7 +17,7 @@ from uuid import UUID
 
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
-from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
+from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Source, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
@@ -171,7 +171,13 @@ class MappedMaker:
         if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
         mapping = self.json_types[0].mapping
-        for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
+        spans = [
+            (f"time's {key}", (Source(path=path),))
+            for source in mapping.time
+            if not _missing((source,), names)
+            for key, path in source.spans
+        ]
+        for key, value in (("sensor", mapping.sensor), ("time", mapping.time), *spans):
             if missing := _missing(value, names):
                 raise UnreadableFile(
                     f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {listed}"
