@@ -16,7 +16,7 @@ from uuid import UUID
 
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
-from pipeline.core.decoding.mapping.language.model import INFLUX, JSON, PLAIN_TYPES, CsvFormat, Value
+from pipeline.core.decoding.mapping.language.model import INFLUX, JSON, PLAIN_TYPES, CsvFormat, Source, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
@@ -194,7 +194,13 @@ class MappedMaker:
         if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
         mapping = self.json_types[0].mapping
-        for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
+        spans = [
+            (f"time's {key}", (Source(path=path),))
+            for source in mapping.time
+            if not _missing((source,), names)
+            for key, path in source.spans
+        ]
+        for key, value in (("sensor", mapping.sensor), ("time", mapping.time), *spans):
             if missing := _missing(value, names):
                 raise UnreadableFile(
                     f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {listed}"
@@ -285,7 +291,7 @@ def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     columns = set()
     for mapping in (kind.mapping for kind in mapped):
         for path in mapping.paths:
-            if (path.root is Root.ELEMENT and mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
+            if (path.root is Root.ELEMENT and mapping.has_elements) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
                 continue
             if not path.steps or not isinstance(path.steps[0], Field):
                 return None

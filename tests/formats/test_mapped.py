@@ -206,6 +206,15 @@ def test_columns_that_the_mapping_names_and_the_file_lacks(tmp_path: Path) -> No
     )
     with pytest.raises(UnreadableFile, match="no column 'at', which the mapping takes for the time; the columns are"):
         read(tmp_path, "a.csv", b"id,time,v\n", mapped)
+    plus = MappedType(
+        "m.toml",
+        'message = "json"\nsensor = "id"\ntime = { path = "at", plus = { path = "ms", unit = "ms" } }\n'
+        'readings = { v = "v" }\n',
+    )
+    with pytest.raises(UnreadableFile, match="no column 'ms', which the mapping takes for the time's plus"):
+        read(tmp_path, "a.csv", b"id,at,v\n", plus)
+    content = f"id,at,v,ms\na,{MORNING},1,250\n".encode()
+    assert read(tmp_path, "a.csv", content, plus)[0].event_time_us == MORNING_US + 250_000
     with pytest.raises(UnreadableFile, match="two columns have the same name"):
         read(tmp_path, "a.csv", b"id,at,v,v\n", mapped)
     refused = read(tmp_path, "a.csv", f"id,at,v,x\na,{MORNING},1\n".encode(), mapped)

@@ -1,5 +1,6 @@
 """Strategies of message types, messages, and mappings of them."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -56,6 +57,9 @@ def types(draw, names: Sequence[str] = ()) -> Descriptors:
                 _make_map(draw, message, field)
         if index + 1 < count:  # so that most types have elements
             message.field.add(name="deeper", number=20, label=3, type=_MESSAGE, type_name=f".random.M{index + 1}")
+        if draw(st.booleans()):  # lists that zip can go through
+            message.field.add(name="xs", number=21, label=3, type=1)
+            message.field.add(name="ys", number=22, label=3, type=3)
         # Oneofs that stand for presence come after all others.
         for number, field in enumerate(message.field):
             may_be_optional = field.label == 1 and not field.HasField("oneof_index") and field.type != _MESSAGE
@@ -99,8 +103,14 @@ plain_values = st.recursive(
 )
 
 _names = st.sampled_from(["a", "b", "a.b", "0"])
-json_documents = st.dictionaries(_names, plain_values | st.integers(-3, 3), min_size=2) | st.lists(
-    st.dictionaries(_names, plain_values | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3
+_columns = st.lists(st.tuples(st.floats(-9, 9) | _TEXTS, st.integers(0, 2) | st.none()), max_size=3).map(
+    lambda rows: {"a": [x for x, _ in rows], "a.b": [y for _, y in rows], "0": [{"a": y} for _, y in rows]}
+)
+json_documents = (
+    _columns
+    | st.fixed_dictionaries({"a": st.lists(_columns, max_size=2) | _columns, "a.b": _columns})
+    | st.dictionaries(_names, plain_values | st.integers(-3, 3), min_size=2)
+    | st.lists(st.dictionaries(_names, plain_values | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3)
 )
 """Objects, or arrays of them."""
 
@@ -246,6 +256,9 @@ def _following(at: Way) -> Iterator[Way]:
                 yield _step(at, f'{dot}"{key}"', key, value)
         case ("pair", value):
             yield _step(at, f"{dot}value", "value", value)
+        case ("row", *members):
+            for name, item, names in members:
+                yield _step(at, f'{dot}"{name}"', name, item)._replace(names=names)
         case "plain":
             for key in ("a", "a.b", "0"):
                 yield _step(at, f'{dot}"{key}"', key, "plain")
@@ -309,6 +322,8 @@ class Drawn(NamedTuple):
     rounds: bool
     is_null: bool
     clock: Clock
+    plus: Way | None
+    step_us: int
 
 
 NUMBERS = ("double", "float", "int", "bool", "enum", "duration", "plain")
@@ -316,7 +331,11 @@ TEXTS = ("double", "float", "int", "bool", "enum", "string", "text", "bytes", "b
 
 
 def _is_many(node: Any) -> bool:
-    return isinstance(node, tuple) and node[0] in ("list", "map")
+    return _is(node, "list", "map")
+
+
+def _is(node: Any, *kinds: str) -> bool:
+    return isinstance(node, tuple) and node[0] in kinds
 
 
 def _is_many_messages(node: Any) -> bool:
@@ -334,7 +353,42 @@ def _element_of(node: Any) -> Any:
 
 
 def _has_members(node: Any) -> bool:
-    return node == "plain" or isinstance(node, Descriptor) or _is_many(node)
+    return node == "plain" or isinstance(node, Descriptor) or _is(node, "list", "map", "row")
+
+
+def _lists_of(way: Way) -> list[Way]:
+    """Returns the lists of a message type, which a star of ``zip`` stands for."""
+    fields = way.node.fields if isinstance(way.node, Descriptor) else ()
+    return [_step(way, "", field.name, kind_of(field)) for field in fields if _is(kind_of(field), "list")]
+
+
+@st.composite
+def _zipped(draw, around: Way) -> tuple[str, Way, Way] | None:
+    """Draws lists that are gone through together: what ``zip`` is, the way to the rows, and a row."""
+    level, most = around.level + 1, draw(st.sampled_from([1, 1, 2]))
+    found = [way for way in [around, *_reachable(around)] if not way.is_one and len(way.steps) <= most]
+    if draw(st.booleans()):
+        found = [way for way in found if way.node == "plain" or _lists_of(way)]
+        if not found:
+            return None
+        way = draw(st.sampled_from(found))
+        text, lists = f"'{way.text}{'.' if way.text else ''}*[]'", tuple(_lists_of(way))
+        if not lists:
+            return text, way._replace(node=("arrays", way)), Way(".", (), "plain", way.names, level)
+    else:
+        lists = [way for way in found if way.steps and (way.node == "plain" or _is(way.node, "list"))]
+        by_parent = itertools.groupby(sorted(lists, key=lambda way: way.names), key=lambda way: way.names[:-1])
+        several = [ways for _, group in by_parent if len(ways := list(group)) > 1]
+        if not several:
+            return None
+        lists = draw(
+            st.sampled_from(several).flatmap(
+                lambda ways: st.lists(st.sampled_from(ways), min_size=2, max_size=3, unique_by=lambda way: way.names)
+            )
+        )
+        text = str([f"{way.text}[]" for way in lists])
+    members = [(way.steps[-1], "plain" if way.node == "plain" else way.node[1], way.names) for way in lists]
+    return text, around._replace(node=("rows", *lists)), Way(".", (), ("row", *members), (), level)
 
 
 _STATES = {
@@ -355,7 +409,7 @@ def mappings(draw, node: Any) -> Drawn:
     """Draws a mapping of up to two levels of elements, for messages of a type, or if ``node`` is "plain", for JSON."""
     root = Way("", (), node)
     levels, each = [root], []
-    for level in range(draw(st.sampled_from([0, 1, 1, 2, 2]))):
+    for level in range(draw(st.sampled_from([0, 0, 1, 1, 2, 2]))):
         wanted = draw(st.sampled_from([_has_elements, _is_many_messages, _is_many_messages]))
         found = [way for way in _reachable(levels[-1]) if wanted(way.node) and not way.is_one]
         if not found:
@@ -363,8 +417,16 @@ def mappings(draw, node: Any) -> Drawn:
         of_each = draw(st.sampled_from(found))
         each.append(of_each)
         levels.append(Way(f"{of_each.text}[]", (), _element_of(of_each.node), of_each.names, level + 1))
+    together = draw(_zipped(levels[-1])) if draw(st.booleans()) else None
+    if together:
+        each.append(together[1])
+        levels.append(together[2])
     last = levels[-1]
+    plus = draw(st.none() | _ways(root, ("int", "duration", "plain").__contains__))
+    step_us = draw(st.sampled_from([0, 0, 1, 7])) if each else 0
     entries = []
+    if together:
+        entries += [Entry(f"row{reading:d}_", last, reading, deep=False) for reading in (True, False)]
     for number in range(draw(st.sampled_from([3, 4, 5, 6, 7]))):
         start, is_reading, is_star = draw(st.sampled_from(levels)), draw(st.booleans()), draw(st.booleans())
         if is_star:
@@ -378,30 +440,38 @@ def mappings(draw, node: Any) -> Drawn:
     lines = [f'message = "{"json" if node == "plain" else ROOT}"']
     lines += ['inexact_integers = "round"'] * rounds + ['invalid = "drop reading"'] * is_null
     if each:
-        lines.append(f"each = '{last.text}'")
+        lines.append(f"zip = {together[0]}" if together else f"each = '{last.text}'")
     if skip:
         lines.append(f"skip_if = {{ path = '{skip.text}', is = true }}")
     claimed = [entry.way for entry in entries if entry.deep is None] + ([skip] if skip else [])
     clock = draw(_clocks())
+    spans = f", plus = {{ path = '{plus.text}', unit = 'us' }}" if plus else ""
+    spans += f", step = '{step_us}us'" if step_us else ""
+    published = f"{{ path = '$publish_time'{spans} }}"
+    claimed += [plus] if plus else []
     of_file = draw(st.sampled_from(["{ constant = 's' }", "'$file.stem'", "'{$file.stem}'"]))
     if isinstance(last.node, Descriptor):
         dot = "." if last.text else ""
         lines.append(f"sensor = ['{last.text}{dot}id', {of_file}]")
-        lines.append(f"time = [{{ path = '{last.text}{dot}t', {clock.text} }}, '$publish_time']")
+        lines.append(f"time = [{{ path = '{last.text}{dot}t', {clock.text}{spans} }}, {published}]")
         claimed += [last._replace(names=(*last.names, name)) for name in ("id", "t")]
     else:
-        lines += [f"sensor = {of_file}", "time = '$publish_time'"]
+        lines += [f"sensor = {of_file}", f"time = {published}"]
     for table, is_reading in (("readings", True), ("metadata", False)):
         lines.append(f"[{table}]")
         lines += [_line(entry) for entry in entries if entry.is_reading == is_reading]
     claims = frozenset(way.names for way in claimed if not way.is_one)
-    return Drawn("\n".join(lines), tuple(each), tuple(entries), skip, claims, last, rounds, is_null, clock)
+    drawn_times = plus, step_us
+    return Drawn(
+        "\n".join(lines), tuple(each), tuple(entries), skip, claims, last, rounds, is_null, clock, *drawn_times
+    )
 
 
 def _line(entry: Entry) -> str:
     name, path = entry.name, entry.way.text
     if entry.deep is not None:
-        name, path = f"{name}*", f"{path}{'.' if path else ''}{'**' if entry.deep else '*'}"
+        dot = "" if path in ("", ".") else "."
+        name, path = f"{name}*", f"{path}{dot}{'**' if entry.deep else '*'}"
     extras = ""
     if entry.is_reading and entry.values:
         extras += f", values = {{ {', '.join(f'{text} = {number}' for text, number in entry.values)} }}"

@@ -1,6 +1,7 @@
 """A slow reading of mappings that walks the JSON form of a message, with ``google.protobuf.json_format``."""
 
 import base64
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -35,8 +36,9 @@ class Expected:
         self.skipped = 0
         for document in documents:
             before, self._has_elements = self.skipped, False
+            self._document = document
             try:
-                self._go(document, 0, {}, {})
+                self._go(document, 0, {}, {}, 0)
             except Refused as refused:
                 if len(documents) == 1:
                     raise
@@ -48,7 +50,7 @@ class Expected:
             self.skipped += sum(not readings for _, _, readings, _ in self.events)
             self.events = [event for event in self.events if event[2]]
 
-    def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str]) -> None:
+    def _go(self, element: Any, level: int, readings: dict[str, float], metadata: dict[str, str], at: int) -> None:
         skip = self._drawn.skip
         if skip and skip.level == level and _at(element, skip) is True:
             self.skipped += 1
@@ -67,23 +69,24 @@ class Expected:
         if reasons:
             raise Refused(reasons)
         if level == len(self._drawn.each):
-            self._add(element, readings, metadata)
+            self._add(element, readings, metadata, at)
             return
-        for inner in _elements(element, self._drawn.each[level]):
+        for position, inner in enumerate(_elements(element, self._drawn.each[level])):
             self._has_elements = True
             if inner is None:
                 self.skipped += 1
                 continue
             try:
-                self._go(inner, level + 1, dict(readings), dict(metadata))
+                self._go(inner, level + 1, dict(readings), dict(metadata), position)
             except Refused as refused:
                 self.problems.append(refused.args[0])
 
-    def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
-        sensor, time_us = "s", self._published_us
+    def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str], at: int) -> None:
+        span_us = self._span_us(at)
+        sensor, time_us = "s", math.floor(self._published_us + span_us)
         if isinstance(self._drawn.last.node, Descriptor):
             sensor = element["id"] or "s"
-            time_us = self._time_us(int(element["t"]))
+            time_us = self._time_us(int(element["t"]), span_us)
         key = sensor, time_us
         if key not in self._events:
             self._events[key] = readings, metadata
@@ -96,12 +99,23 @@ class Expected:
             set_now = {name: value for name, value in readings.items() if value is not LEFT_OUT or name not in known[0]}
             self._events[key] = known[0] | set_now, known[1] | metadata
 
-    def _time_us(self, number: int) -> int:
-        """Returns the time that a number stands for; the publish time if it is 0 or not plausible."""
+    def _span_us(self, at: int) -> Fraction:
+        plus = self._drawn.plus
+        span_us = _span_us(plus.node, _at(self._document, plus)) if plus else Fraction(0)
+        return span_us + at * self._drawn.step_us
+
+    def _time_us(self, number: int, span_us: Fraction) -> int:
+        """Returns the time that a number stands for; the publish time if it is 0 or not plausible, both with a span."""
         _, unit_us, epoch_us, length_us, from_us, age_us = self._drawn.clock
-        time_us = number * unit_us + epoch_us - length_us
         earliest_us = max(EARLIEST_US, from_us, self._published_us - age_us)
-        return time_us if number and earliest_us <= time_us <= LATEST_US else self._published_us
+        time_us = math.floor(number * unit_us + epoch_us + span_us) - length_us
+        if number and earliest_us <= time_us <= LATEST_US:
+            return time_us
+        published_us = math.floor(self._published_us + span_us)
+        if not EARLIEST_US <= published_us <= LATEST_US:
+            reasons = {Reason.EVENT_TIME_TOO_EARLY, Reason.EVENT_TIME_IN_FUTURE}
+            raise Refused(reasons)
+        return published_us
 
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
         for label, kind, value in self._found(entry, element):
@@ -181,6 +195,9 @@ def _members(value: Any, node: Any, names: tuple[str, ...]) -> Iterator[tuple[st
             if field.name in value:
                 yield field.name, kind_of(field), value[field.name], (*names, field.name)
         return
+    if isinstance(node, tuple) and node[0] == "row":
+        yield from ((name, kind, value[name], inner) for name, kind, inner in node[1:])
+        return
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, member in pairs:
         if node == "plain":
@@ -205,7 +222,36 @@ def _at(value: Any, way: Way) -> Any:
     return value
 
 
+def _span_us(kind: str, value: Any) -> Fraction:
+    if kind == "duration":
+        return Fraction(value[:-1]) * 1_000_000 if value else Fraction(0)
+    if value is None or value == "":
+        return Fraction(0)
+    if isinstance(value, (bool, dict, list)) or (isinstance(value, str) and not value.lstrip("-").isdecimal()):
+        raise Refused({Reason.INVALID_EVENT_TIME})
+    return Fraction(str(value))
+
+
+def _rows(value: Any, kind: str, *lists: Way) -> list[dict[str, Any]]:
+    """Returns the rows of lists that ``zip`` goes through together, or of all lists in a value of JSON."""
+    if kind == "arrays":
+        found = _at(value, lists[0])
+        if not isinstance(found, (dict, list)) and found is not None:
+            raise Refused({Reason.UNPARSEABLE})
+        members = found.items() if isinstance(found, dict) else enumerate(found or ())
+        columns = {str(name): member for name, member in members if isinstance(member, list)}
+    else:
+        columns = {way.steps[-1]: _at(value, way) if way.node == "plain" else _at(value, way) or None for way in lists}
+    known = [column for column in columns.values() if column is not None]
+    if not all(isinstance(column, list) for column in known) or len(set(map(len, known))) > 1:
+        raise Refused({Reason.UNPARSEABLE})
+    size = max(map(len, known), default=0)
+    return [{name: column and column[at] for name, column in columns.items()} for at in range(size)]
+
+
 def _elements(value: Any, way: Way) -> list[Any]:
+    if way.node[0] in ("rows", "arrays"):
+        return _rows(value, *way.node)
     found = _at(value, way)
     if isinstance(found, dict):
         return [{"key": key, "value": member} for key, member in found.items()]

@@ -78,7 +78,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     left = [(place, checker.left(place)) for place in found]
     return MappingReport(
         mapping.message,
-        tuple(map(str, mapping.each)),
+        tuple(map(str, (*mapping.each, *mapping.zip))),
         list(dict.fromkeys(checker.lines())),
         list(checker.twice()),
         list(checker.same_name()),
@@ -133,6 +133,8 @@ class _Checker:
                     yield Line(key, repr(source.constant), "constant")
                 for path in source.value_paths:
                     yield from self._lines_of(key, path)
+                for name, path in source.spans:
+                    yield from self._lines_of(f"{key}.{name}", path)
                 for condition in source.when:
                     yield from self._lines_of(f"{key}.when", condition.path)
         for key, condition in self._mapping.conditions:

@@ -3,11 +3,20 @@
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
 from pipeline.core.decoding.mapping.authoring.guesses import slug, toml_text
-from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places, places_of_json
+from pipeline.core.decoding.mapping.authoring.places import (
+    ANY,
+    ENTRY,
+    MANY,
+    Place,
+    lengths_of_json,
+    places,
+    places_of_json,
+)
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
@@ -33,7 +42,8 @@ def draft(types: Descriptors, message: str) -> str:
 def draft_of_json(values: Sequence[Any], source: str) -> str:
     """Returns a mapping in TOML for messages in JSON, by the contents of samples from a source; see :func:`draft`."""
     seen = places_of_json(values)
-    return _Draft(JSON, seen, source, {place: guesses.notation_of(seen[place]) for place in seen}).text()
+    notations = {place: guesses.notation_of(seen[place]) for place in seen}
+    return _Draft(JSON, seen, source, notations, lengths_of_json(values)).text()
 
 
 class _Each(NamedTuple):
@@ -65,11 +75,13 @@ class _Draft:
         found: Iterable[Place],
         source: str,
         notations: Mapping[Place, guesses.TimeNotation | None] | None = None,
+        lengths: Mapping[Steps, list[int]] | None = None,
     ) -> None:
         self._message = message
         self._source = source
         self._notations = notations or {}  # of the times that samples have
         self._places = [place for place in found if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
+        self._zips = self._put_lists_together(lengths or {})
         self._each = self._chosen()
         found = self._places = [
             place for place in self._places if not any(_within(place, one) for one in self._each.others)
@@ -77,6 +89,7 @@ class _Draft:
         self._single = [place for place in found if not _wild(place.steps[self._level(place) :])]
         self._sensor, self._own_id = self._sensors()
         self._times = self._found_times()
+        self._span = self._found_span()
 
     def text(self) -> str:
         """Returns the draft."""
@@ -86,7 +99,9 @@ class _Draft:
         yield f"# A draft by {plain(self._source)}. Look at every line: most are guesses."
         yield "# tidetable mapping check tells what it leaves out, and tidetable mapping try what it makes of messages."
         yield f"message = {toml_text(self._message)}"
-        if self._each.steps:
+        if lists := self._zips.get(self._each.steps):
+            yield f"zip = {lists} # guess: the lists are gone through together, and each row is an event"
+        elif self._each.steps:
             paths = [toml_text(_path(steps)) for steps in (self._each.steps, *self._each.others)]
             each = paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
             yield f"each = {each} # guess: its elements are the events, or parts of them"
@@ -118,7 +133,7 @@ class _Draft:
         prefixes = dict.fromkeys(
             place.steps[: index + 1]
             for place in self._places
-            for index, step in enumerate(place.steps[:-1])
+            for index, step in enumerate(place.steps)
             if step == MANY and ENTRY not in place.steps[:index]
         )
         of_message = [place for place in self._places if not _wild(place.steps) or place.steps[-1] == ENTRY]
@@ -137,18 +152,48 @@ class _Draft:
         ]
         return best._replace(others=tuple(others))
 
+    def _put_lists_together(self, lengths: Mapping[Steps, list[int]]) -> dict[Steps, str]:
+        """Turns lists of single values that belong together into a list of rows. Returns the text of each ``zip``.
+
+        Lists belong together if one is of times, or the message has a step, and if their lengths are equal, where
+        these are known.
+        """
+        zips = {}
+        lists = [place for place in self._places if place.steps[-1] == MANY and not _wild(place.steps[-2:-1])]
+        for around in dict.fromkeys(place.steps[:-2] for place in lists if place.kind):
+            rows = {
+                place: replace(place, steps=(*around, MANY, place.steps[-2]))
+                for place in lists
+                if place.kind and place.steps[:-2] == around
+            }
+            times = [place for place in rows if guesses.time_rank(rows[place]) >= guesses.CALLED_TIME]
+            known = [lengths.get(place.steps) for place in times or rows]
+            together = {place: row for place, row in rows.items() if lengths.get(place.steps) == known[0]}
+            has_step = any(map(guesses.is_step, self._places))
+            if len(together) < 2 or not (times or has_step) or not any(map(guesses.is_reading, together.values())):
+                continue
+            takes_all = lengths and together.keys() == {place for place in lists if place.steps[:-2] == around}
+            paths = [toml_text(_path(place.steps)) for place in together]
+            zips[*around, MANY] = (
+                toml_text(f"{_path(around)}.*{MANY}".removeprefix(".")) if takes_all else f"[{', '.join(paths)}]"
+            )
+            self._notations = {together.get(place, place): one for place, one in self._notations.items()}
+            self._places = [together.get(place, place) for place in self._places]
+        return zips
+
     def _places_in(self, prefix: Steps) -> list[Place]:
         return [Place(place.steps[len(prefix) :], place.node) for place in self._places if _within(place, prefix)]
 
     def _scored(self, prefix: Steps, *, is_empty: bool) -> _Each:
         inside = [place for place in self._places if _within(place, prefix) and not _wild(place.steps[len(prefix) :])]
         name = self._name_of_reading(prefix) if any(map(guesses.is_value, inside)) else None
-        has_time = max(map(guesses.time_rank, inside), default=0) >= guesses.CALLED_TIME
+        has_time = any(map(_tells_time, inside))
         has_id = max(map(guesses.sensor_rank, inside), default=0) >= guesses.LIKELY
-        if not any(map(guesses.is_reading, inside)) or not (name or has_time or has_id):
+        has_step = not has_id and any(guesses.is_step(place) and not _wild(place.steps) for place in self._places)
+        if not any(map(guesses.is_reading, inside)) or not (name or has_time or has_id or has_step):
             return _Each(prefix, None, 0)
         is_called_so = len(prefix) == 1 or _READINGS.fullmatch(prefix[-2].lower()) is not None
-        return _Each(prefix, name, 3 * bool(name) + 2 * has_time + is_called_so + is_empty)
+        return _Each(prefix, name, 3 * bool(name) + 2 * (has_time or has_step) + is_called_so + is_empty)
 
     def _name_of_reading(self, prefix: Steps) -> Place | None:
         """Returns the innermost field that names readings, in an element of a level that the prefix goes through."""
@@ -170,7 +215,7 @@ class _Draft:
         level = self._level(place)
         rest = _path(("", *place.steps[level:]), star=True) + (".**" if place.node == PLAIN else "")
         if level and level == len(self._each.steps):
-            return rest
+            return rest or "."
         return (_path(place.steps[:level]) + rest).removeprefix(".")
 
     def _in_element(self, place: Place) -> bool:
@@ -182,7 +227,7 @@ class _Draft:
 
         The latter is None unless elements have no time of their own.
         """
-        ranked = sorted(filter(guesses.sensor_rank, self._single), key=guesses.sensor_rank, reverse=True)
+        ranked = sorted(filter(guesses.sensor_rank, self._single), key=_always_set(guesses.sensor_rank), reverse=True)
         # What stands beside the name of a reading describes the reading: its unit is no device.
         metric = self._each.name.steps[:-1] if self._each.name else None
         ranked = [
@@ -191,9 +236,7 @@ class _Draft:
         inner = [place for place in ranked if self._in_element(place)]
         if not self._each.steps or not inner or self._each.name or (ranked and self._in_element(ranked[0])):
             return ranked, None
-        has_time = any(
-            guesses.time_rank(place) >= guesses.CALLED_TIME for place in self._single if self._in_element(place)
-        )
+        has_time = any(_tells_time(place) for place in self._single if self._in_element(place))
         return ranked, None if has_time else inner[0]
 
     def _sensor_line(self) -> str:
@@ -226,27 +269,51 @@ class _Draft:
 
     def _found_times(self) -> list[Place]:
         """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
-        ranked = sorted(filter(guesses.time_rank, self._single), key=guesses.time_rank, reverse=True)
+        ranked = sorted(filter(guesses.time_rank, self._single), key=_always_set(guesses.time_rank), reverse=True)
+        ranked = [
+            place for place in ranked if place.kind != "string" or not self._notations or self._notations.get(place)
+        ]
         ranked = ranked or [place for place in self._single if self._notations.get(place)]
         inner = [place for place in ranked if self._in_element(place)][:1]
         outer = [place for place in ranked if not self._in_element(place)][:1]
         return inner + outer
 
+    def _found_span(self) -> tuple[str, Place] | None:
+        """Returns the place of the span between the message's time and the time of an element, and its key."""
+        if not self._each.steps or any(map(self._in_element, self._times)):
+            return None
+        offsets = [place for place in self._single if self._in_element(place) and guesses.is_offset(place)]
+        if offsets:
+            return "plus", offsets[0]
+        steps = [place for place in self._single if not self._in_element(place) and guesses.is_step(place)]
+        is_series = not self._each.name and not any(map(self._in_element, self._sensor))
+        return ("step", steps[0]) if steps and is_series else None
+
     def _time_line(self) -> str:
-        sources, note = [], "guess"
+        sources, note, span = [], "guess", ""
+        if self._span:
+            key, place = self._span
+            unit, is_known = guesses.unit_of(place)
+            unit = "" if place.kind == "duration" else f", unit = {toml_text(unit if is_known else 's')}"
+            span = f", {key} = {{ path = {toml_text(self._written(place))}{unit} }}"
         for place in self._times:
             source = toml_text(self._written(place))
             notation = self._notations.get(place)
             if notation and (notation.format or notation.interval):
                 interval = f"interval = {toml_text(notation.interval)}, " if notation.interval else ""
                 time_format = f"format = {toml_text(notation.format)}, " if notation.format else ""
-                source = f'{{ path = {source}, {interval}{time_format}time_zone = "UTC" }}'
+                source = f'{{ path = {source}, {interval}{time_format}time_zone = "UTC"{span} }}'
                 note = "guess, also of the zone"
             elif place.kind in ("int", "double", "float"):
                 unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
-                source = f"{{ path = {source}, unit = {toml_text(unit)} }}"
+                source = f"{{ path = {source}, unit = {toml_text(unit)}{span} }}"
                 note = note if is_known else "guess, also of the unit"
+            elif span:
+                source = f"{{ path = {source}{span} }}"
             sources.append(source)
+        if span:  # at the publish time, all elements would be at once
+            published = f'{{ path = "$publish_time"{span} }}'
+            return f"time = {sources[0] if sources else published} # {note}"
         if not sources:
             return 'time = "$publish_time" # guess: no field looks like a time'
         note += "; a message without a plausible time takes the last one"
@@ -258,6 +325,7 @@ class _Draft:
             *first,
             *self._times,
             *([self._own_id] if self._own_id else []),
+            *(self._span[1:] if self._span else []),
             *([self._each.name] if self._each.name else []),
         }
 
@@ -272,7 +340,7 @@ class _Draft:
         """Yields the entries of places that nothing else takes, unless more than one star would have to lead there."""
         taken = self._taken()
         for place in places:
-            rest = place.steps[self._level(place) :]
+            rest = place.steps[self._level(place) :] or place.steps[-2:-1]
             is_plain = place.node == PLAIN
             if place in taken or not (is_plain or is_wanted(place)) or _wild(rest) + is_plain > 1:
                 continue
@@ -298,6 +366,15 @@ def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
         yield f"{guesses.toml_key(name)} = {value} # {kind}"
     if len(lines) > most:
         yield f"# {len(lines) - most:,} more fields, beyond the {most:,} that an event can have"
+
+
+def _tells_time(place: Place) -> bool:
+    return guesses.time_rank(place) >= guesses.CALLED_TIME or guesses.is_offset(place)
+
+
+def _always_set(rank: Callable[[Place], int]) -> Callable[[Place], tuple[bool, int]]:
+    """Returns a rank by which places of a oneof come after all others that are likely."""
+    return lambda place: (rank(place) >= guesses.LIKELY and not place.in_oneof, rank(place))
 
 
 def _level_of(steps: Steps, each: Steps) -> int:

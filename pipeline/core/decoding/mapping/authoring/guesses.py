@@ -37,11 +37,16 @@ SENSORS = (
 TIMES = (
     (0, r"(.*_)?(uptime|duration|elapsed|interval|timeout|age|since|period|delay|offset|zone|latency)(_.*)?"),
     (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
+    (3, r"(start|base|begin)_UNIT"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
     (10, r"(mess)?(zeit|zeitpunkt|zeitstempel)|datum(_?(und|/)?_?(uhr)?zeit)?|date_?time"),
     (9, r"((measured|sampled|recorded|observed|taken|captured)_)?at(_UNIT)?"),
     (6, r".*_(at|time|timestamp|ts)(_UNIT)?|time_.*|timestamp_.*|(unix|epoch)(_.*)?|date(_time)?"),
 )
+_OFFSETS = (
+    (1, r"((base|time|ts|t|start)_)?(offset|delta|relative|rel|dt|elapsed|since_start)(_(time|ts|t))?(_UNIT)?"),
+)
+_STEPS = ((1, r"((sample|sampling|time|measurement)_)?(step|interval|period|spacing|dt)(_UNIT)?"),)
 _UNITS = {
     "ms": r"ms|milli|millis|msec|milliseconds",
     "us": r"us|micro|micros|usec|microseconds",
@@ -107,6 +112,20 @@ def is_reading(place: Place) -> bool:
     name = next(step for step in reversed(place.steps) if step.isidentifier())
     is_number = place.kind in ("double", "float", "int", "bool", "duration")
     return is_number and not fits(NO_READING, name) and not time_rank(place)
+
+
+def is_offset(place: Place) -> bool:
+    """Returns whether a field is the span between a time and another one."""
+    return _is_span(place) and rank(_OFFSETS, place.steps[-1]) > 0
+
+
+def is_step(place: Place) -> bool:
+    """Returns whether a field is the span between two values of a series."""
+    return _is_span(place) and rank(_STEPS, place.steps[-1]) > 0
+
+
+def _is_span(place: Place) -> bool:
+    return place.kind in ("int", "double", "float", "duration")
 
 
 def is_text(place: Place) -> bool:

@@ -1,7 +1,7 @@
 """Lists what messages of a type can contain: the places of all values, level by level."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -20,11 +20,13 @@ ANY = "google.protobuf.Any"
 class Place:
     """A place in messages of a type that has a value: the names of fields, ``MANY`` and ``ENTRY`` that lead there.
 
-    Its node is a single value, free-form JSON, an ``Any``, or a message that contains itself.
+    Its node is a single value, free-form JSON, an ``Any``, or a message that contains itself. With ``in_oneof``, some
+    messages have another value instead.
     """
 
     steps: tuple[str, ...]
     node: Node
+    in_oneof: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """The steps as a path: ``metrics[].name``, and ``tags.*`` for the entries of a map."""
@@ -56,8 +58,10 @@ def places(
         if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
             yield Place(steps, node)
             return
-        for field in node.type.fields:
-            yield from opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
+        for one in node.type.fields:
+            found = opened(node_of(one), (*steps, one.name), (*within, node.type.full_name))
+            in_oneof = one.containing_oneof is not None and len(one.containing_oneof.fields) > 1
+            yield from (replace(place, in_oneof=True) for place in found) if in_oneof else found
 
     def opened(node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
         kinds = contents.get(Place(steps, node).names)
@@ -88,6 +92,20 @@ def places_of_json(values: Iterable[Any]) -> dict[Place, list[str]]:
         elif value is not None and (steps in seen or len(seen) < MAX_PLACES):
             seen.setdefault(steps, []).append(value)
     return {Place(steps, _leaf_of(found)): list(map(str, found)) for steps, found in seen.items()}
+
+
+def lengths_of_json(values: Iterable[Any]) -> dict[tuple[str, ...], list[int]]:
+    """Returns the lengths of the arrays of single values in values of JSON, by the steps to their elements."""
+    lengths: dict[tuple[str, ...], list[int]] = {}
+    todo: list[tuple[tuple[str, ...], Any]] = [((), value) for value in values]
+    for steps, value in todo:
+        if isinstance(value, dict):
+            todo += [((*steps, key), member) for key, member in value.items()]
+        elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+            todo += [((*steps, MANY), item) for item in value]
+        elif isinstance(value, list):
+            lengths.setdefault((*steps, MANY), []).append(len(value))
+    return lengths
 
 
 def _leaf_of(values: Sequence[Any]) -> Leaf:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, too_many_elements
 from pipeline.core.decoding.mapping.language.model import Mapping
-from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Step, Together
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.decoding.mapping.values.times import NO_TIME, ClocksChanged
@@ -323,7 +323,7 @@ class EventCollector:
     def end_document(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> None:
         """Counts the elements that were left out of a document, by the number of branches through each path."""
         skipped = len(self.skipped) + sum(count == branches[path] for (path, _), count in self.absent.items())
-        if mapping.each and self.elements == self._elements_before:
+        if mapping.has_elements and self.elements == self._elements_before:
             skipped = max(skipped, 1)  # the document itself: in JSON, a list under another name would go unnoticed
         self._left_out += skipped
         self._elements_before = self.elements
@@ -336,7 +336,7 @@ class EventCollector:
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
-        if mapping.each:
+        if mapping.has_elements:
             found = [event for event in events if event.readings or event.identity in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
@@ -349,6 +349,36 @@ class EventCollector:
                 yield event._replace(readings=_renamed(event.readings), metadata=_renamed(event.metadata))
             except BadData as problem:
                 self.refuse(problem)
+
+
+class Position:
+    """The position of the current innermost element of a branch."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def noting(self, elements_of: Getter) -> Getter:
+        """Returns the getter of elements that note their position when a loop comes to them."""
+
+        def get(container: Any) -> Any:
+            elements = elements_of(container)
+            return elements and _NotedElements(self, elements)
+
+        return get
+
+
+class _NotedElements:
+    def __init__(self, position: Position, elements: Any) -> None:
+        self._position = position
+        self._elements = elements
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __iter__(self) -> Iterator[Any]:
+        for at, element in enumerate(self._elements):
+            self._position.at = at
+            yield element
 
 
 class Level(NamedTuple):
@@ -545,7 +575,15 @@ def rewritten(name: str) -> str:
 
 def written(steps: tuple[Step, ...]) -> str:
     """Returns the names and the ``[]`` of a path, as text."""
-    parts = [
-        f".{step.name}" if isinstance(step, Field) else "[]" for step in steps if isinstance(step, (Field, Current))
-    ]
-    return "".join(parts).removeprefix(".")
+
+    def part(step: Step) -> str:
+        match step:
+            case Field(name):
+                return f".{name}"
+            case Current():
+                return "[]"
+            case Together(lists):
+                return f".{written(lists[0])}"
+        return ""
+
+    return "".join(map(part, steps)).removeprefix(".")

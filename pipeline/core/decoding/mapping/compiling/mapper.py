@@ -6,6 +6,7 @@ on.
 """
 
 import fnmatch
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,7 @@ from pipeline.core.decoding.mapping.language.model import (
     MappingEntry,
     MappingError,
     Source,
+    TimeSpan,
     Value,
 )
 from pipeline.core.decoding.mapping.language.paths import (
@@ -103,6 +105,10 @@ class Compiler:
     def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
         self._mapping = mapping
         self._resolver = resolver
+        self._position = execution.Position()
+        if any(source.step for source in mapping.time) and branch.elements:
+            *outer, elements = branch.elements
+            branch = branch._replace(elements=[*outer, self._position.noting(elements)])
         self._branch = branch
         self._named = frozenset(named)
         self.unresolved: dict[tuple[str, Path], str] = {}
@@ -252,8 +258,19 @@ class Compiler:
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         settle = times.settler(key, source)
+        plus_depth, plus = self._span(f"{key}.plus", source.plus) if source.plus else (ROOT, None)
+        step_depth, step = self._span(f"{key}.step", source.step) if source.step else (ROOT, None)
         for depth, get in self._stamp(key, source):
-            yield depth, _settled(get, settle) if settle else get
+            if plus or step:
+                get = _moved(get, plus, step, self._position, key)
+            yield max(depth, plus_depth, step_depth), _settled(get, settle) if settle else get
+
+    def _span(self, key: str, span: TimeSpan) -> tuple[int, ScopeGetter]:
+        """Compiles a span in microseconds."""
+        if span.path is None:
+            return ROOT, lambda _: span.constant_us
+        ways = list(self._converted(key, span.path, lambda node: times.span_of(key, node, span.unit)))
+        return max((at for at, _ in ways), default=ROOT), nodes.first_set([get for _, get in ways])
 
     def _stamp(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
@@ -509,7 +526,7 @@ class Mapper:
         if len(documents) == 1 and type(documents[0]) is not BadData:
             for branch in self._compiled:
                 branch.run(collector, [message, documents[0]])
-            if self.mapping.each or collector.skipped:
+            if self.mapping.has_elements or collector.skipped:
                 collector.end_document(self.mapping, self._through)
         else:
             for number, document in enumerate(documents, 1):
@@ -597,6 +614,26 @@ def _once_at(depth: int, get: Getter) -> ScopeGetter:
         return last[1]
 
     return get_once
+
+
+def _moved(
+    get: ScopeGetter, plus: ScopeGetter | None, step: ScopeGetter | None, position: execution.Position, key: str
+) -> ScopeGetter:
+    """Returns a getter of a time, and a span after it, and of one more step for each element before the current one."""
+
+    def moved(scope: Scope) -> int | None:
+        time_us = get(scope)
+        if time_us is None:
+            return None
+        after_us = (plus(scope) if plus else None) or 0
+        if step and position.at:
+            step_us = step(scope)
+            if step_us is None:
+                raise BadData(Reason.MISSING_EVENT_TIME, f"{key}.step is not set, and the time of an element needs it")
+            after_us += position.at * step_us
+        return math.floor(time_us + after_us)
+
+    return moved
 
 
 def _negated(holds: ScopeGetter) -> ScopeGetter:

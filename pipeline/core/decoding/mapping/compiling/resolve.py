@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import JSON, TEXT, Mapping, MappingError
-from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step, Together
 from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.conversions import leaf_text, lookup_text_of, order_of
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
@@ -234,6 +234,8 @@ class Resolver:
         match at.to, step:
             case Record(), Field():
                 return self._fields(at, at.to, step.name)
+            case nodes.ZipRow() as row, Field():
+                return [self._member(at, row, step.name)]
             case Entries() as entries, Field():
                 return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value, step.name)]
             case nodes.KeyAndValue() as entry, Field(name="key"):
@@ -258,9 +260,15 @@ class Resolver:
         if oneof := record.type.oneofs_by_name.get(name):
             return [opened for field in oneof.fields for opened in self._opened(self._field(at, field))]
         fields = [field.name for field in record.type.fields]
-        near = difflib.get_close_matches(name, [*fields, *record.type.oneofs_by_name], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
-        raise PathError(f"{record} has no field {name!r}; {hint}")
+        raise PathError(f"{record} has no field {name!r}; {_hint(name, fields, record.type.oneofs_by_name)}")
+
+    @staticmethod
+    def _member(at: Steps, row: nodes.ZipRow, name: str) -> Steps:
+        known = [member for member, *_ in row.members]
+        if name not in known:
+            raise PathError(f"zip has no list {name!r}; {_hint(name, known)}")
+        to = row.member(name)
+        return replace(to, get=nodes.composed(at.get, to.getter))
 
     def _opened(self, at: Steps) -> list[Steps]:
         """Continues into the content of bytes, text or an ``Any``, if the mapping declares its type."""
@@ -339,6 +347,9 @@ class Resolver:
 
         The steps lead to the node of an element. Raises PathError.
         """
+        match steps:
+            case (Together(lists),):
+                return [self._together(start, lists)]
         found = []
         for way in self.resolve(start, steps):
             match way.to:
@@ -353,6 +364,41 @@ class Resolver:
             raise PathError("it is not a repeated field")
         return found
 
+    def _together(self, start: Steps, lists: tuple[tuple[Step, ...], ...]) -> Steps:
+        """Resolves the lists of ``zip`` to the getter of their rows."""
+        if isinstance(lists[0][-1], Star):
+            around = self._only_way(start, lists[0][:-1])
+            if around.to == PLAIN:
+                return around.then(nodes.rows_of_arrays, PLAIN)
+            fields = around.to.type.fields if isinstance(around.to, Record) else ()
+            lists = tuple((*lists[0][:-1], Field(one.name)) for one in fields if isinstance(nodes.node_of(one), Many))
+            if not lists:
+                raise PathError(f"{around.to} has no repeated field")
+        names = [step.name for *_, step in lists if isinstance(step, Field)]
+        ways = [self._only_way(start, steps) for steps in lists]
+        texts = [".".join(step.name for step in steps if isinstance(step, Field)) for steps in lists]
+        found = [self._list(way, text) for way, text in zip(ways, texts, strict=True)]
+        members = tuple((name, way.to, way.names) for way, name in zip(found, names, strict=True))
+        row = start.then(nodes.rows_of(texts, [way.getter for way in found]), nodes.ZipRow(members))
+        names_around, *others = {way.names[:-1] for way in ways}
+        return replace(row, names=start.names if others else names_around)
+
+    def _only_way(self, start: Steps, steps: tuple[Step, ...]) -> Steps:
+        way, *others = self.resolve(Steps(start.to, names=start.names), steps)
+        if others:
+            raise PathError(f"it leads through {len(others) + 1} members of a oneof; name one of them")
+        return way
+
+    @staticmethod
+    def _list(way: Steps, name: str) -> Steps:
+        """Returns the steps to a list of ``zip``; None is one that is not set, which an empty repeated field is."""
+        match way.to:
+            case Many(item=item, content=content):
+                return way.then(_contents_of(content), item).then(lambda items: items or None, item)
+            case Leaf(kind="json"):
+                return way.then(nodes.plain_array(name), PLAIN)
+        raise PathError(f"{name} is {way.to}, which is not a repeated field")
+
     def _all(self, node: Node, star: _AtStar) -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
         if node == PLAIN:
@@ -361,7 +407,14 @@ class Resolver:
             return
         if isinstance(node, Record):
             for field in node.type.fields:
-                yield from self._of_field(node, field, star)
+                if (*star.names, field.name) not in star.left_out:
+                    ways = self._opened(self._field(Steps(node, names=star.names), field))
+                    yield from self._of_fields(ways, star._replace(label=star.before + field.name))
+            return
+        if isinstance(node, nodes.ZipRow):
+            for name, _, names in node.members:
+                if names not in star.left_out:
+                    yield from self._of_fields([node.member(name)], star._replace(label=star.before + name))
             return
         if isinstance(node, Entries):
             key_text = leaf_text(node.key)
@@ -378,12 +431,10 @@ class Resolver:
             get = _each_named(pairs, node.content, of_item, star)
             yield Items(get, of_item.node, of_item.names, _whole_map(node, star))
 
-    def _of_field(self, record: Record, field: FieldDescriptor, star: _AtStar) -> Iterator[Items]:
-        if (*star.names, field.name) in star.left_out:
-            return
-        for at in self._opened(self._field(Steps(record, names=star.names), field)):
+    def _of_fields(self, ways: Iterable[Steps], star: _AtStar) -> Iterator[Items]:
+        for at in ways:
             try:
-                yield from self._inside_star(at, star._replace(label=star.before + field.name))
+                yield from self._inside_star(at, star)
             except _UnboundedError:
                 raise
             except PathError:  # another field of the message may have what follows the star
@@ -443,6 +494,11 @@ def _key(kind: Leaf, name: str) -> Any:
     raise PathError(f"{name!r} is not a key of a map whose keys are {kind}")
 
 
+def _hint(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    near = difflib.get_close_matches(name, [*known, *others], n=1)
+    return f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+
+
 def _no_step(node: Node, step: Step) -> str:
     match step:
         case Field(name=name):
@@ -481,19 +537,24 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
 
     Raises MappingError.
     """
-    if not mapping.each:
+    if not mapping.has_elements:
         yield Branch([Steps(root)], [], ())
-    for path in mapping.each:
-        branches, segment = [Branch([Steps(root)], [], path.steps)], tuple[Step, ...]()
+    ways = [("each", f"{path}: ", path.steps) for path in mapping.each]
+    if mapping.zip:
+        levels, _ = mapping.zip[0].of_last_level
+        lists = Together(tuple(path.of_last_level[1] for path in mapping.zip))
+        ways.append(("zip", "", (*levels, lists, Current())))
+    for key, where, steps in ways:
+        branches, segment = [Branch([Steps(root)], [], steps)], tuple[Step, ...]()
         try:
-            for step in path.steps:
+            for step in steps:
                 if isinstance(step, Current):
                     branches = [longer for branch in branches for longer in _longer(branch, segment, resolver)]
                     segment = ()
                 else:
                     segment += (step,)
         except PathError as error:
-            raise MappingError("each", f"{path}: {error}") from None
+            raise MappingError(key, f"{where}{error}") from None
         yield from branches
 
 

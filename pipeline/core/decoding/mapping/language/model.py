@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipeline.core.decoding.mapping.language import paths
-from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Placeholder, Root
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Path, PathError, Placeholder, Root, Star
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.documents import parse_toml
@@ -79,6 +79,15 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class TimeSpan:
+    """A span of time: the number or the ``Duration`` at a path, or constant microseconds."""
+
+    path: Path | None = None
+    unit: str | None = None
+    constant_us: int = 0
+
+
+@dataclass(frozen=True)
 class Source:
     """The source of a value: exactly one of ``path``, ``name_of``, ``template`` and ``constant`` is set.
 
@@ -101,6 +110,8 @@ class Source:
         ambiguous: the choice of two times that clocks show alike; ``order``: the order of a file decides.
         stamps, length: a time at the end of an interval of this length stands for its beginning.
         valid_from, max_age: the earliest time, and the greatest age of a time when its message is published.
+        plus: a span from the time to the event's time.
+        step: the span between two elements: the first has the time itself.
     """
 
     path: Path | None = None
@@ -127,6 +138,13 @@ class Source:
     length: timedelta | None = None
     valid_from: datetime | None = None
     max_age: timedelta | None = None
+    plus: TimeSpan | None = None
+    step: TimeSpan | None = None
+
+    @property
+    def spans(self) -> list[tuple[str, Path]]:
+        """The keys and paths of the spans that it reads."""
+        return [(key, span.path) for key, span in (("plus", self.plus), ("step", self.step)) if span and span.path]
 
     @property
     def value_paths(self) -> list[Path]:
@@ -142,7 +160,7 @@ class Source:
     @property
     def paths(self) -> list[Path]:
         """Every path that it reads."""
-        return [*self.value_paths, *(condition.path for condition in self.when)]
+        return [*self.value_paths, *(path for _, path in self.spans), *(condition.path for condition in self.when)]
 
 
 Value = tuple[Source, ...]
@@ -197,7 +215,8 @@ class Mapping:
     """A parsed mapping.
 
     Attributes:
-        each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
+        each: paths of repeated fields whose elements become events or parts of them.
+        zip: paths of repeated fields that are gone through together: the elements at a position are one element.
         match: conditions of this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
         compression: the compression of payloads whose attribute names none; empty for none.
@@ -216,6 +235,7 @@ class Mapping:
     readings: tuple[MappingEntry, ...] = ()
     metadata: tuple[MappingEntry, ...] = ()
     each: tuple[Path, ...] = ()
+    zip: tuple[Path, ...] = ()
     match: tuple[Condition, ...] | None = None
     unmarked: bool = False
     compression: Literal["", "gzip", "zlib", "auto"] = ""
@@ -229,6 +249,11 @@ class Mapping:
     decimal: str = "."
     thousands: str = ""
     csv: CsvFormat = CsvFormat()
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether elements become events, or parts of them. Otherwise a message is one event."""
+        return bool(self.each or self.zip)
 
     @property
     def by_order(self) -> bool:
@@ -259,7 +284,7 @@ class Mapping:
     def paths(self) -> list[Path]:
         """Every path of the mapping."""
         in_values = [path for _, value in self.values for source in value for path in source.paths]
-        return [*in_values, *(condition.path for _, condition in self.conditions), *self.each]
+        return [*in_values, *(condition.path for _, condition in self.conditions), *self.each, *self.zip]
 
     @property
     def of_file(self) -> Path | None:
@@ -296,15 +321,20 @@ def parse_mapping(text: str) -> Mapping:
         metadata=values.entries("metadata", document.get("metadata", {}), _TEXT_KEYS, MAX_METADATA),
         **_parsed("", document, _MAPPING_KEYS),
     )
-    if mapping.by_order and mapping.each:
-        raise MappingError("time.ambiguous", '"order" is for records of one event, and each makes several of them')
+    if mapping.by_order and mapping.has_elements:
+        several = "each" if mapping.each else "zip"
+        raise MappingError(
+            "time.ambiguous", f'"order" is for records of one event, and {several} makes several of them'
+        )
+    if any(source.step for source in mapping.time) and not mapping.has_elements:
+        raise MappingError("time.step", "it is for the elements of each or zip, and the mapping has neither")
     return mapping
 
 
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
 _TIME_KEYS = (
-    *("path", "unit", "epoch", "format", "interval", "time_zone", "ambiguous", "stamps", "length", "valid_from"),
-    *("max_age", "when", "null"),
+    *("path", "unit", "epoch", "format", "interval", "time_zone", "ambiguous", "stamps", "length", "plus", "step"),
+    *("valid_from", "max_age", "when", "null"),
 )
 _READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "values", "valid", "invalid")
 _ENTRY_KEYS = ("name", "except", "required")
@@ -468,6 +498,32 @@ def _each(key: str, value: Any) -> tuple[Path, ...]:
     return each
 
 
+def _zip(key: str, value: Any) -> tuple[Path, ...]:
+    zipped = tuple(_path(key, text) for text in _list(value))
+    names = []
+    for path in zipped:
+        levels, steps = path.of_last_level
+        if (
+            path.root is not Root.MESSAGE
+            or path.steps[-1] != Current()
+            or not steps
+            or not isinstance(steps[-1], (Field, Star))
+        ):
+            raise MappingError(key, f"{str(path)!r} is not the path of a named list, like hourly.time[]")
+        if path.has_star and (len(zipped) > 1 or steps[-1] != Star(deep=False)):
+            raise MappingError(
+                key, f"{str(path)!r} takes all lists of an object, so it ends with .*[] and stands alone"
+            )
+        if levels != zipped[0].of_last_level[0]:
+            raise MappingError(key, f"{zipped[0]} and {path} are not lists of one element")
+        names.append(path.names[-1])
+    if len(names) == 1 and not zipped[0].has_star:
+        raise MappingError(key, f"a single list is in each: each = {str(zipped[0])!r}")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise MappingError(key, f"it has two lists named {twice[0]}, and their elements are members of that name")
+    return zipped
+
+
 def _types(key: str, value: Any) -> dict[tuple[str, ...], tuple[str, ...]]:
     types = {}
     for text, listed in _table(key, value).items():
@@ -569,6 +625,21 @@ def _values(key: str, value: Any) -> tuple[tuple[str, float], ...]:
     if not table:
         raise MappingError(key, "it is empty; it takes texts and their numbers, like { ON = 1, OFF = 0 }")
     return tuple((text, float(number)) for text, number in table.items())
+
+
+def _span(key: str, value: Any) -> TimeSpan:
+    if isinstance(value, str):
+        try:
+            return TimeSpan(constant_us=parse_interval(value))
+        except ValueError as error:
+            raise MappingError(
+                key, f'{error}; a path stands in a table, like {{ path = "step", unit = "s" }}'
+            ) from None
+    _check_keys(key, table, ("path", "unit"))
+    path = _path(key, table.get("path", ""))
+    if path.has_star:
+        raise MappingError(key, f"{str(path)!r} has a star, which has no single value")
+    return TimeSpan(path, _choice(*UNITS)(f"{key}.unit", table["unit"]) if "unit" in table else None)
 
 
 def _decimal(key: str, value: Any) -> Decimal:
@@ -682,6 +753,7 @@ _DEFAULTS: dict[str, _Parse] = {"invalid": _invalid, "null": _nulls}
 _MAPPING_KEYS: dict[str, _Parse] = {
     "message": _text,
     "each": _each,
+    "zip": _zip,
     "match": _conditions,
     "unmarked": _flag,
     "compression": _choice("gzip", "zlib", "auto"),
@@ -722,5 +794,7 @@ _SOURCE_KEYS: dict[str, _Parse] = {
     "length": _duration,
     "valid_from": _time,
     "max_age": _duration,
+    "plus": _span,
+    "step": _span,
     **_DEFAULTS,
 }

@@ -86,9 +86,15 @@ class Lookup(NamedTuple):
     text: str
 
 
+class Together(NamedTuple):
+    """The lists of ``zip``, each by its steps: a step to their elements, which is nowhere written as a path."""
+
+    lists: tuple[tuple["Step", ...], ...]
+
+
 BY_FIELD = (Extreme, Lookup)
 SELECTORS = (Index, *BY_FIELD)
-Step = Field | Star | Current | Index | Extreme | Lookup
+Step = Field | Star | Current | Index | Extreme | Lookup | Together
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,12 @@ class Path:
             for step in self.steps
             if isinstance(step, (Field, Star))
         )
+
+    @property
+    def of_last_level(self) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+        """The steps to the innermost element around a repeated field, and the steps from there to the field."""
+        before = max((at for at, step in enumerate(self.steps[:-1]) if isinstance(step, Current)), default=-1) + 1
+        return self.steps[:before], self.steps[before:-1]
 
     @property
     def is_of_file(self) -> bool:

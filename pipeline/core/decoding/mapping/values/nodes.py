@@ -8,10 +8,10 @@ import dataclasses
 import json
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -167,6 +167,53 @@ def plain_elements(value: Any) -> list[Any]:
     raise BadData(Reason.UNPARSEABLE, f"{shown(str(value))} is neither an array nor an object")
 
 
+def plain_array(name: str) -> Getter:
+    """Returns the getter of an array. It raises BadData for anything else but null."""
+
+    def get(value: Any) -> list[Any] | None:
+        if value is not None and type(value) is not list:
+            raise BadData(Reason.UNPARSEABLE, f"{name} is {shown(str(value))}, not an array")
+        return value
+
+    return get
+
+
+class ZipRows:
+    """Lists that are gone through together: of the elements at each position, a tuple, or with ``names`` an object.
+
+    A list that is None has no elements. Raises BadData if the other lists are not of one length.
+    """
+
+    def __init__(self, names: Sequence[str], lists: Sequence[Any], *, named: bool = False) -> None:
+        sizes = [(name, len(items)) for name, items in zip(names, lists, strict=True) if items is not None]
+        self._size = sizes[0][1] if sizes else 0
+        for name, size in sizes:
+            if size != self._size:
+                problem = f"{sizes[0][0]} has {self._size:,} elements and {name} has {size:,}, but zip pairs them"
+                raise BadData(Reason.UNPARSEABLE, problem)
+        self._names = names if named else ()
+        self._lists = lists
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = zip(*(repeat(None, self._size) if items is None else items for items in self._lists), strict=True)
+        return (dict(zip(self._names, row, strict=True)) for row in rows) if self._names else rows
+
+
+def rows_of(names: Sequence[str], getters: Sequence[Getter]) -> Getter:
+    """Returns the getter of the rows of lists."""
+    return lambda container: ZipRows(names, [get(container) for get in getters])
+
+
+def rows_of_arrays(container: Any) -> ZipRows:
+    """Returns the rows of all arrays in an object, or in an array. Raises BadData."""
+    members = container.items() if type(container) is dict else enumerate(plain_elements(container))
+    arrays = {str(name): member for name, member in members if type(member) is list}
+    return ZipRows(list(arrays), list(arrays.values()), named=True)
+
+
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
@@ -261,7 +308,22 @@ class KeyAndValue:
         return "an entry of a map"
 
 
-Node = Leaf | Record | Many | Entries | KeyAndValue
+@dataclass(frozen=True)
+class ZipRow:
+    """The elements of the lists of ``zip`` at one position: their names, nodes, and the fields that lead to each."""
+
+    members: tuple[tuple[str, "Node", tuple[str, ...]], ...]
+
+    def __str__(self) -> str:
+        return "the elements of zip at one position"
+
+    def member(self, name: str) -> "Steps":
+        """Returns the steps to a member. Raises KeyError."""
+        at, node, names = {name: (at, node, names) for at, (name, node, names) in enumerate(self.members)}[name]
+        return Steps(node, itemgetter(at), (), names)
+
+
+Node = Leaf | Record | Many | Entries | KeyAndValue | ZipRow
 
 
 def node_of(field: FieldDescriptor) -> Node:

@@ -111,6 +111,32 @@ def _count_time(key: str, source: Source) -> Callable[[Decimal], int] | None:
     return time_since
 
 
+def span_of(key: str, node: Node, unit: str | None) -> Getter:
+    """Returns the function that turns a value of a node into microseconds. It raises BadData.
+
+    Raises MappingError if a value of this node is never a span, or is a number without a unit.
+    """
+    if not isinstance(node, Leaf) or node.kind not in ("duration", "int", "double", "float", "string", "json"):
+        raise MappingError(key, f"a span is a Duration or a number, not {node}")
+    if node.kind == "duration":
+        return lambda value: value.seconds * 1_000_000 + Decimal(value.nanos) / 1000
+    if unit is None:
+        raise MappingError(key, f'a span that is {node} needs a unit, like {{ path = …, unit = "ms" }}')
+
+    def get(value: Any) -> Decimal | None:
+        if type(value) not in (int, float, str):
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {kind_of(value)}, not a number of {unit}")
+        text = value.strip() if type(value) is str else repr(value)
+        if not text:
+            return None
+        number = decimal_in(text)
+        if number is None or number.adjusted() > _MAX_TIME_DIGITS:
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a number of {unit}")
+        return number * UNITS[unit]
+
+    return get
+
+
 def _text_time(key: str, source: Source) -> Callable[[str], int]:
     zone = ZoneInfo(source.time_zone) if source.time_zone else None
     time_format = source.format

@@ -145,6 +145,53 @@ def test_elements_of_a_name_and_a_value():
     }
 
 
+def test_series_of_protobuf():
+    """An offset is a plus, a step gives scalars their times, and lists with times are a zip."""
+    document = drafted(
+        """
+        message Sample { uint32 offset_ms = 1; float celsius = 2; }
+        message Hello { string device_id = 1; }
+        message Ack { string device_id = 1; }
+        message Report {
+          string id = 1; fixed64 base_time_ms = 2; repeated Sample samples = 3;
+          oneof body { Hello hello = 4; Ack ack = 5; }
+        }
+        """
+    )
+    assert (document["each"], document["sensor"]) == ("samples[]", "id")
+    plus = {"path": ".offset_ms", "unit": "ms"}
+    assert document["time"] == {"path": "base_time_ms", "unit": "ms", "plus": plus}
+    assert document["readings"] == {"celsius": ".celsius"}
+    document = drafted(
+        "message Report { string serial = 1; fixed64 start_us = 2; int32 interval_ms = 3; repeated sint32 ecg = 4; }"
+    )
+    assert document["each"] == "ecg[]"
+    assert document["time"] == {"path": "start_us", "unit": "us", "step": {"path": "interval_ms", "unit": "ms"}}
+    assert document["readings"] == {"ecg": "."}
+    document = drafted("message Report { string id = 1; repeated int64 time_ms = 2; repeated double load = 3; }")
+    assert document["zip"] == ["time_ms[]", "load[]"]
+    assert document["time"] == [{"path": ".time_ms", "unit": "ms"}, "$publish_time"]
+
+
+def test_series_of_json():
+    """Lists of one length are a zip, all of an object or by name; a span without a unit is taken for seconds."""
+    hourly = {"time": ["2026-02-17T10:00", "2026-02-17T11:00"], "rain": [0, None], "temp": [1.5, 2]}
+
+    def drafted_of(value: object) -> dict:
+        return tomllib.loads(draft_of_json([value], "a sample"))
+
+    document = drafted_of({"id": "a", "hourly": hourly, "hourly_units": {"time": "iso8601"}})
+    assert (document["zip"], document["time"]) == ("hourly.*[]", [".time", "$publish_time"])
+    assert document["readings"] == {"rain": ".rain", "temp": ".temp"}
+    document = drafted_of([{"id": "a", "hourly": {**hourly, "codes": [1]}}])
+    assert document["zip"] == [f"[].hourly.{name}[]" for name in hourly]
+    document = drafted_of({"device": "d", "t": "2026-02-17T10:00:00Z", "step": 60, "v": [1, 2, 3]})
+    assert document["each"] == "v[]"
+    assert document["time"] == {"path": "t", "step": {"path": "step", "unit": "s"}}
+    document = drafted_of({"device": "d", "ts": 1771324200, "step": 60, "x": [1, 2, 3], "y": [1, 2, 3]})
+    assert (document["zip"], document["readings"]) == ("*[]", {"x": ".x", "y": ".y"})
+
+
 def test_elements_that_are_no_events():
     """Elements without a time or an id are readings by their position."""
     document = drafted("message Cell { double volts = 1; } message Report { string id = 1; repeated Cell cells = 2; }")

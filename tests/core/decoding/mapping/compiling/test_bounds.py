@@ -86,6 +86,10 @@ MULTIPLIED = {
         EACH.replace('"t"', '"."') + 'readings = { v = "." }\nmetadata = { m = "{n} {.}" }\n',
         f'{HEAD}"n":"{"n" * 4000}","e":[{TIMES}1]}}',
     ),
+    "a list beside many that are missing": (
+        JSON + f"zip = {['e[]', *(f'x{index}[]' for index in range(500))]}\nreadings = {{ v = '.e' }}\n",
+        f'{HEAD}"e":[{TIMES}1]}}',
+    ),
     "a problem of each element": (EACH + 'readings = { v = "." }\n', f'{HEAD}"e":[{"{}," * 20_000}{{}}]}}'),
     "JSON in text, read by many paths": (
         JSON + "types = { p = 'json' }\n[readings]\n" + "".join(f'v{index} = "p[{index}]"\n' for index in range(50)),
