@@ -635,6 +635,7 @@ def _span(key: str, value: Any) -> TimeSpan:
             raise MappingError(
                 key, f'{error}; a path stands in a table, like {{ path = "step", unit = "s" }}'
             ) from None
+    table = _table(key, value)
     _check_keys(key, table, ("path", "unit"))
     path = _path(key, table.get("path", ""))
     if path.has_star:

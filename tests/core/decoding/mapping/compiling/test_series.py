@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from tests.core.decoding.mapping.protos import descriptor_set
@@ -37,7 +38,7 @@ def made(result):
 
 def of_protobuf(text, **fields):
     mapper = Mapper(parse_mapping(f'message = "acme.Report"\nsensor = "id"\n{text}'), TYPES)
-    return mapper.map(Message(b"", {}), mapper.message_class(id="s", **fields))
+    return mapper.map(Message(b"", {}), Content([mapper.message_class(id="s", **fields)], 0), LATEST_US)
 
 
 def test_a_base_and_an_offset(mapped):
