@@ -23,7 +23,8 @@ from pipeline.core.notation.documents import (
 # Bytes that only this project's own steps and jobs write, for themselves to read.
 _OWN_BYTES = {
     "core/alerts/alert_messages.py", "core/alerts/group_alerts.py", "core/alerts/silence_clock.py",
-    "transforms/alerts.py", "backfill/here.py", "backfill/run.py", "repair/report.py", "local/proof.py", "local/embedded/schemas.py",
+    "transforms/alerts.py", "backfill/here.py", "backfill/run.py", "repair/report.py", "local/proof.py",
+    "local/embedded/schemas.py",
     "core/statistics/member.py", "core/panes/group_state.py", "core/panes/woken_windows.py", "cli/console.py",
 }  # fmt: skip
 
