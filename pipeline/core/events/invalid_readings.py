@@ -15,7 +15,6 @@ from pipeline.core.notation.cell_values import format_value
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_FIRST = 1000  # metrics and reasons of a message
-_OF_SCHEMA = Reason.NON_FINITE_VALUE, Reason.READING_OUT_OF_RANGE  # for which the schema's key ``invalid`` decides
 _Raw = TypeVar("_Raw")
 _Event = TypeVar("_Event")
 
@@ -58,7 +57,8 @@ class InvalidReadings(BadData):
         """Returns the problem that refuses the event; None if its other readings are kept."""
         if invalid is Invalid.DROP_READING:
             return None
-        return next((problem for problem in self.problems.values() if problem.reason in _OF_SCHEMA), None)
+        problems = self.problems.values()  # those of another reason are left out by a mapping
+        return next((problem for problem in problems if problem.reason is Reason.INVALID_READING), None)
 
 
 def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
@@ -66,7 +66,7 @@ def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
     problems = {
         metric: value.problem_of(metric)
         if isinstance(value, LeftOut)
-        else BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
+        else BadData(Reason.INVALID_READING, f"reading {metric} is {value}")
         for metric, value in readings.items()
         if not isfinite(value)
     }
@@ -113,7 +113,7 @@ class RangeCheck:
 def out_of_range(what: str, value: float, valid: tuple[float, float]) -> BadData:
     """Returns the problem of a reading that is out of its range. ``what`` names the reading."""
     number, least, greatest = (format_value(each).decode() for each in (value, *valid))
-    return BadData(Reason.READING_OUT_OF_RANGE, f"{what} is {number}, not in [{least}, {greatest}]")
+    return BadData(Reason.INVALID_READING, f"{what} is {number}, not in [{least}, {greatest}]")
 
 
 class DroppedReadings:
