@@ -7,6 +7,7 @@ counted, and the first of a message for each metric and reason are kept with the
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from math import inf, isfinite, nan
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pipeline.core.events.message import Message
@@ -67,7 +68,7 @@ def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
         metric: value.problem_of(metric)
         if isinstance(value, LeftOut)
         else BadData(Reason.INVALID_READING, f"reading {metric} is {value}")
-        for metric, value in readings.items()
+        for metric, value in sorted(readings.items(), key=itemgetter(0))  # a map of protobuf has no order
         if not isfinite(value)
     }
     return InvalidReadings(problems) if problems else None
@@ -101,13 +102,13 @@ class RangeCheck:
     def __call__(self, event: Any) -> None:
         """Raises InvalidReadings for an ``Event`` with readings out of their range."""
         ranges = self._ranges
-        problems = {
-            metric: out_of_range(f"reading {metric}", value, ranges[metric])
+        problems = [
+            (metric, out_of_range(f"reading {metric}", value, ranges[metric]))
             for metric, value in event.readings.items()
             if metric in ranges and not ranges[metric][0] <= value <= ranges[metric][1]
-        }
+        ]
         if problems:
-            raise InvalidReadings(problems)
+            raise InvalidReadings(dict(sorted(problems, key=itemgetter(0))))
 
 
 def out_of_range(what: str, value: float, valid: tuple[float, float]) -> BadData:
@@ -121,7 +122,7 @@ class DroppedReadings:
 
     Attributes:
         number: the number of readings.
-        first: by the position of their events, the first problem of each reason and metric.
+        first: problems by the position of their events, the first of each reason and metric.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ class Source:
         suffix: the end of a text that is a number before it, such as a unit.
         values: the readings that texts, booleans and names of an enum stand for.
         valid: the least and the greatest valid reading.
-        invalid: what becomes of the event if the value is of the wrong kind.
+        invalid: the fate of an event whose value is of the wrong kind.
         format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
         ambiguous: the choice of two times that clocks show alike; ``order``: the order of a file decides.
