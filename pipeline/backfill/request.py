@@ -23,7 +23,6 @@ from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.settings import Target
-from pipeline.transforms import metrics
 
 LINE = "line"
 """The attribute of a refused record's line or number, beside that of its file."""
@@ -186,12 +185,6 @@ class Outcome:
             return
         self.of_files[file] += 1
         _keep_first(self.refused, RecordNote(file, line, text))
-
-    @property
-    def refusals(self) -> int:
-        """The number of refused records, which dead letters about dropped readings are not."""
-        letters = self.totals[metrics.DEAD_LETTERS] - self.totals[metrics.dead_letters_of(Reason.READING_DROPPED)]
-        return self.totals[metrics.BACKFILL_REFUSED_RECORDS] + letters
 
     def remark(self, remark: tuple[str, int, str]) -> None:
         """Notes a remark."""

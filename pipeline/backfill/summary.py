@@ -25,7 +25,6 @@ from pipeline.cli.console import err
 from pipeline.cli.tables import number, print_table, word
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
@@ -66,7 +65,7 @@ class Summary:
     @property
     def refused(self) -> int:
         """The number of refused records."""
-        return self.outcome.refusals
+        return self._of(metrics.BACKFILL_REFUSED_RECORDS) + self._of(metrics.DEAD_LETTERS)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the summary as a JSON object. ``malformed`` counts the refused records that are not events."""
@@ -208,7 +207,7 @@ class Summary:
         return {
             reason: number
             for name, number in sorted(self.outcome.totals.items())
-            if number and (reason := metrics.dead_letter_reason(name)) not in (None, Reason.READING_DROPPED)
+            if number and (reason := metrics.dead_letter_reason(name))
         }
 
 
@@ -320,8 +319,9 @@ def report_records(outcome: "Outcome") -> None:
     """Prints the remarks and the first refused records, in the format of publish."""
     for file, line, text in [*outcome.remarks, *outcome.refused]:
         err.out(plain(f"{file}:{line}: {text}" if line else f"{file}: {text}"), highlight=False)
-    if outcome.refusals > len(outcome.refused):
-        err.out(f"and {outcome.refusals - len(outcome.refused):,} more", highlight=False)
+    refused = outcome.totals[metrics.BACKFILL_REFUSED_RECORDS] + outcome.totals[metrics.DEAD_LETTERS]
+    if refused > len(outcome.refused):
+        err.out(f"and {refused - len(outcome.refused):,} more", highlight=False)
 
 
 def fail_on_unreadable(outcome: "Outcome", consequence: str = "") -> None:

@@ -28,7 +28,7 @@ from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_to
 from pipeline.core.events.event import Event
 from pipeline.core.events.invalid_readings import Invalid, RangeCheck
 from pipeline.core.events.message import Message, message_of, sensor_event
-from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.reasons import REFUSALS, BadData, Reason
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, RawRows, kind_of
@@ -101,7 +101,7 @@ class Decoder:
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
         self._letters_dropped = metrics.counter(metrics.LETTERS_DROPPED)
-        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
+        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in REFUSALS}
 
     def start(self) -> None:
         """Begins a bundle."""
@@ -190,8 +190,9 @@ class Decoder:
                 due.append(problem.detail)
         if not due or returns_too_often(message):
             return []
-        detail = f"{'; '.join(due)}; the event was kept without {'it' if len(due) == 1 else 'them'}"
-        return self._refuse(message, BadData(Reason.READING_DROPPED, detail), now_us)
+        details = "; ".join(due)
+        told = f"{details}; the event was kept without {'it' if len(due) == 1 else 'them'}"
+        return [self._letter(message, BadData(Reason.READING_DROPPED, told), now_us)]
 
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
         """Returns the dead letter; none for a message that returned too often, which is counted and logged instead."""
@@ -208,7 +209,10 @@ class Decoder:
             return []
         self._dead_letters.inc()
         self._dead_letters_of[problem.reason].inc()
-        return [dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)]
+        return [self._letter(message, problem, now_us)]
+
+    def _letter(self, message: Message, problem: BadData, now_us: int) -> Message:
+        return dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)
 
 
 def _itself(event: Event, _latest_us: int) -> Event:

@@ -86,7 +86,7 @@ class MessageType(Protocol):
             latest_us: the latest event time allowed, inclusive.
             checks: the checks of the tables.
             metadata_alone: whether the tables keep events of metadata alone.
-            invalid: what becomes of events with readings that are not finite or out of their range.
+            invalid: the fate of events with readings that are not finite or out of their range.
         """
 
 

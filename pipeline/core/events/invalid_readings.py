@@ -7,6 +7,7 @@ counted, and the first of a message for each metric and reason are kept with the
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from math import inf, isfinite, nan
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from pipeline.core.events.message import Message
@@ -15,7 +16,6 @@ from pipeline.core.notation.cell_values import format_value
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_FIRST = 1000  # metrics and reasons of a message
-_OF_SCHEMA = Reason.NON_FINITE_VALUE, Reason.READING_OUT_OF_RANGE  # for which the schema's key ``invalid`` decides
 _Raw = TypeVar("_Raw")
 _Event = TypeVar("_Event")
 
@@ -58,7 +58,8 @@ class InvalidReadings(BadData):
         """Returns the problem that refuses the event; None if its other readings are kept."""
         if invalid is Invalid.DROP_READING:
             return None
-        return next((problem for problem in self.problems.values() if problem.reason in _OF_SCHEMA), None)
+        problems = self.problems.values()  # those of another reason are left out by a mapping
+        return next((problem for problem in problems if problem.reason is Reason.INVALID_READING), None)
 
 
 def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
@@ -66,8 +67,8 @@ def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
     problems = {
         metric: value.problem_of(metric)
         if isinstance(value, LeftOut)
-        else BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
-        for metric, value in readings.items()
+        else BadData(Reason.INVALID_READING, f"reading {metric} is {value}")
+        for metric, value in sorted(readings.items(), key=itemgetter(0))  # a map of protobuf has no order
         if not isfinite(value)
     }
     return InvalidReadings(problems) if problems else None
@@ -101,19 +102,19 @@ class RangeCheck:
     def __call__(self, event: Any) -> None:
         """Raises InvalidReadings for an ``Event`` with readings out of their range."""
         ranges = self._ranges
-        problems = {
-            metric: out_of_range(f"reading {metric}", value, ranges[metric])
+        problems = [
+            (metric, out_of_range(f"reading {metric}", value, ranges[metric]))
             for metric, value in event.readings.items()
             if metric in ranges and not ranges[metric][0] <= value <= ranges[metric][1]
-        }
+        ]
         if problems:
-            raise InvalidReadings(problems)
+            raise InvalidReadings(dict(sorted(problems, key=itemgetter(0))))
 
 
 def out_of_range(what: str, value: float, valid: tuple[float, float]) -> BadData:
     """Returns the problem of a reading that is out of its range. ``what`` names the reading."""
     number, least, greatest = (format_value(each).decode() for each in (value, *valid))
-    return BadData(Reason.READING_OUT_OF_RANGE, f"{what} is {number}, not in [{least}, {greatest}]")
+    return BadData(Reason.INVALID_READING, f"{what} is {number}, not in [{least}, {greatest}]")
 
 
 class DroppedReadings:
@@ -121,7 +122,7 @@ class DroppedReadings:
 
     Attributes:
         number: the number of readings.
-        first: by the position of their events, the first problem of each reason and metric.
+        first: problems by the position of their events, the first of each reason and metric.
     """
 
     def __init__(self) -> None:

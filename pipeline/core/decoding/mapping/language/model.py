@@ -102,7 +102,7 @@ class Source:
         suffix: the end of a text that is a number before it, such as a unit.
         values: the readings that texts, booleans and names of an enum stand for.
         valid: the least and the greatest valid reading.
-        invalid: what becomes of the event if the value is of the wrong kind.
+        invalid: the fate of an event whose value is of the wrong kind.
         epoch: the time from which a number counts; if it has no offset, it is of the time zone. None is 1970 in UTC.
         format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         interval: the text between the beginning and the end of a time that is an interval.
