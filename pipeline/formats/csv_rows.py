@@ -98,8 +98,10 @@ def read_head(lines: Lines, csv_format: CsvFormat) -> tuple[Head, Iterator[Row |
         added = _of_logger(lines)
         csv_format = replace(csv_format, skip_lines=1, header_lines=_LOGGER_HEADER)
     _skip_titles(lines, csv_format.skip_lines)
+    # A header that a glob finds may look like a comment.
+    is_found = isinstance(csv_format.skip_lines, str)
+    header = next(csv_rows(lines, replace(csv_format, comment="") if is_found else csv_format), None)
     rows = csv_rows(lines, csv_format)
-    header = next(rows, None)
     if header is None:
         lines.raise_failure()
         raise UnreadableFile(

@@ -136,13 +136,13 @@ def test_the_summary_names_files_with_refused_records(bigtable: str, tmp_path: P
     """A line a file; and one that can't be read does not end the others."""
     paths = files(tmp_path, 2)
     (tmp_path / "0.csv.gz").write_bytes(b"not gzip")
-    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "notes.log").write_text("x")
     table = created(schema())
     result = backfill(table, tmp_path / "*")
     assert result.exit_code == 1
     assert f"\n  {paths[0]}: 1 record\n  {paths[1]}: 1 record\n" in result.stdout
     assert " s in 1 process on this machine, " in result.stdout
-    assert f"{tmp_path}/notes.txt: its name ends in none of .csv, " in result.stderr
+    assert f"{tmp_path}/notes.log: its name ends in none of .csv, " in result.stderr
     assert result.stderr.endswith("Error: 2 files could not be read to the end\n")
     assert len([key for key in cells(table) if key.startswith(b"s")]) == 2 * 144
 

@@ -92,6 +92,14 @@ def test_numbers_of_lines_count_what_is_skipped(tmp_path: Path) -> None:
     assert refused == Refusal(10, "2 fields, but the header has 3")
 
 
+def test_a_header_may_look_like_a_comment() -> None:
+    """A glob finds it among comments; the other comments are skipped, also between its lines."""
+    text = f"# by a logger\n#n,id,at,x\n# note\n#,,,V\n1,a,{MORNING},2\n# note\n"
+    row = {"#n": "1", "id": "a", "at": MORNING, "x": "2"}
+    assert rows_of(text.encode(), 'skip_lines = "#n,*", comment = "#"') == [row]
+    assert rows_of(text.encode(), 'skip_lines = "#n,*", comment = "# ", header_lines = 2') == [row]
+
+
 def test_runs_of_blanks_at_both_ends(tmp_path: Path) -> None:
     """Spaces and tabs around cells mean nothing; quotes hold blanks, and an empty cell."""
     text = f'  id \t at   x\n\n  a  {MORNING}\t 1 \n"b c"\t{MORNING} ""\n d  {MORNING}  2'
