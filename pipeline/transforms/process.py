@@ -74,7 +74,13 @@ class Decoder:
         self._max_future_us = max_future // timedelta(microseconds=1)
         self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
         self._metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
-        names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
+        names = [
+            metrics.MESSAGES,
+            metrics.EMPTY_BATCHES,
+            metrics.EVENTS,
+            metrics.UNKNOWN_FIELDS,
+            metrics.REPLACED_TIMES,
+        ]
         names += [metrics.of_type(*of_type) for of_type in product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)
         self._by_type = bool(self._types.names)
