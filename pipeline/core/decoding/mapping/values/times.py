@@ -27,7 +27,7 @@ NO_TIME = frozenset({Reason.INVALID_EVENT_TIME, Reason.EVENT_TIME_TOO_EARLY})
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 _MAX_TIME_DIGITS = 30  # before the decimal point
 _MAX_UNUSUAL = 200  # characters of a text that is tried in other ways
-_MAX_TRIES = 8  # a message may be full of texts that fit in no way
+_MAX_TRIES = 4  # a message may be full of texts that fit in no way
 _UNUSUAL = re.compile("24|60")
 
 
@@ -157,8 +157,7 @@ def unusual_time(read: Callable[[str], datetime], text: str) -> tuple[datetime, 
         # Which number is the hour, or the seconds, shows the time with another one in its place.
         numbers = ("00", "01") if match[0] == "24" else ("59", "58")
         start, end = text[: match.start()], text[match.end() :]
-        usual, other = (_read(read, f"{start}{number}{end}") for number in numbers)
-        if not usual or not other:
+        if not (usual := _read(read, start + numbers[0] + end)) or not (other := _read(read, start + numbers[1] + end)):
             continue
         if match[0] == "24" and usual.time() == time() and other.hour == 1:
             return (usual + timedelta(days=1), False) if usual.date() < date.max else None
