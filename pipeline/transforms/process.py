@@ -94,6 +94,7 @@ class Decoder:
             metrics.EVENTS,
             metrics.UNKNOWN_FIELDS,
             metrics.READINGS_DROPPED,
+            metrics.REPLACED_TIMES,
         ]
         names += [metrics.of_type(*of_type) for of_type in product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)

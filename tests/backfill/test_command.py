@@ -206,6 +206,7 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
         ],
         "skipped": 0,
         "dropped_readings": 0,
+        "replaced_times": 0,
         "refused": 1,
         "malformed": 0,
         "dead_letters": {"INVALID_EVENT_TIME": 1},
@@ -488,6 +489,21 @@ def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None
             in output_of(terminal)
         )
         assert process.wait(60) == 130
+
+
+def test_the_next_time_of_a_list(table: TableName, tmp_path: Path) -> None:
+    """A time that is not plausible gives way to the next; the summary counts both of the file."""
+    (tmp_path / "a.toml").write_text(
+        'message = "json"\nsensor = "s"\nreadings = { n = "n" }\ntime = { first = ["at", "sent"], unit = "s" }\n'
+    )
+    (tmp_path / "a.csv").write_text("s,at,sent,n\nA-1,5,1771324200,1\nA-1,2085956896,1771324260,2\n")
+    result = backfill(table, tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "times that are not plausible, replaced by the next of a mapping's list: 2\n" in result.stdout
+    rows = [key for key in keys(table) if not key.startswith("agg#")]
+    schema = TableSchema.default()
+    events = [Event("A-1", parse_time(f"2026-02-17T10:3{at}:00Z"), {"n": 1.0}, {}) for at in (0, 1)]
+    assert set(rows) == {row.key.decode() for event in events for row in schema.rows(event)}
 
 
 GERMAN = """

@@ -85,6 +85,19 @@ def test_messages_of_another_type():
     assert "empty_batches" not in found
 
 
+def test_replaced_times():
+    """A time later than --max-future gives way to the next of its list, and is counted."""
+    text = MAPPING.replace('{ path = "at", unit = "s" }', '{ first = ["at", "sent"], unit = "s" }')
+    late, plausible = ({"at": NOON + seconds, "sent": NOON, "x": 1} for seconds in (6 * 3600, 60))
+    messages = [
+        PubsubMessage(json.dumps(each).encode(), {"message_type": "json", "zone": zone}, zone)
+        for zone, each in (("late", late), ("plausible", plausible))
+    ]
+    events = [("late", NOON * 1_000_000), ("plausible", (NOON + 60) * 1_000_000)]
+    types = MessageTypes([MappedType("m.toml", text)], default=None)
+    assert run(messages, events, [], types=types)["replaced_times"] == 1
+
+
 def test_unknown_fields():
     """Fields that SensorEvent does not have are counted, or refuse their event."""
     newer = event_at(0).SerializeToString() + b"\x78\x01\x7a\x00"  # two of fields 15

@@ -3,9 +3,11 @@
 What is unusual is looked for only in a text that does not fit: the end of a day as 24:00, a leap second, small letters.
 """
 
+import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -25,6 +27,8 @@ NO_TIME = frozenset({Reason.INVALID_EVENT_TIME, Reason.EVENT_TIME_TOO_EARLY})
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 _MAX_TIME_DIGITS = 30  # before the decimal point
 _MAX_UNUSUAL = 200  # characters of a text that is tried in other ways
+_MAX_TRIES = 4  # a message may be full of texts that fit in no way
+_UNUSUAL = re.compile("24|60")
 
 
 class ClocksChanged(BadData):
@@ -175,17 +179,16 @@ def unusual_time(read: Callable[[str], datetime], text: str) -> tuple[datetime, 
     text = text.replace("t", "T").replace("z", "Z")
     if usual := _read(read, text):
         return usual, False
-    for at in range(len(text) - 1):
-        before, number, after = text[:at], text[at : at + 2], text[at + 2 :]
+    for match in islice(_UNUSUAL.finditer(text), _MAX_TRIES):
         # Which number is the hour, or the seconds, shows the time with another one in its place.
-        if number == "24":
-            midnight, later = (_read(read, f"{before}{hour}{after}") for hour in ("00", "01"))
-            if midnight and later and midnight.time() == time() and later.hour == 1:
-                return (midnight + timedelta(days=1), False) if midnight.date() < date.max else None
-        elif number == "60":
-            last, earlier = (_read(read, f"{before}{second}{after}") for second in ("59", "58"))
-            if last and earlier and (last.second, earlier.second) == (59, 58):
-                return last.replace(microsecond=999_999), True
+        numbers = ("00", "01") if match[0] == "24" else ("59", "58")
+        start, end = text[: match.start()], text[match.end() :]
+        if not (usual := _read(read, start + numbers[0] + end)) or not (other := _read(read, start + numbers[1] + end)):
+            continue
+        if match[0] == "24" and usual.time() == time() and other.hour == 1:
+            return (usual + timedelta(days=1), False) if usual.date() < date.max else None
+        if match[0] == "60" and (usual.second, other.second) == (59, 58):
+            return usual.replace(microsecond=999_999), True
     return None
 
 
