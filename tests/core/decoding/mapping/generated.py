@@ -98,7 +98,8 @@ plain_values = st.recursive(
 )
 
 _names = st.sampled_from(["a", "b", "a.b", "0"])
-json_documents = st.dictionaries(_names, plain_values | st.integers(-3, 3), min_size=2) | st.lists(
+_numbers = st.integers(-3, 3) | st.sampled_from([math.nan, math.inf, -math.inf])
+json_documents = st.dictionaries(_names, plain_values | _numbers, min_size=2) | st.lists(
     st.dictionaries(_names, plain_values | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3
 )
 """Objects, or arrays of them."""
@@ -254,12 +255,13 @@ def _step(at: Way, text: str, step: Any, node: Any) -> Way:
 
 
 class Entry(NamedTuple):
-    """An entry of a mapping: a star if ``deep`` is not None."""
+    """An entry of a mapping: a star if ``deep`` is not None, below the name ``s.`` if ``is_below``."""
 
     name: str
     way: Way
     is_reading: bool
     deep: bool | None = None
+    is_below: bool = False
 
 
 class Drawn(NamedTuple):
@@ -325,7 +327,7 @@ def mappings(draw, node: Any) -> Drawn:
         if is_star:
             way = start if draw(st.booleans()) else draw(_ways(start, _has_members))
             if way and _has_members(way.node):
-                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans())))
+                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), draw(st.booleans())))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
             entries.append(Entry(f"e{number}", way, is_reading))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
@@ -356,4 +358,6 @@ def _line(entry: Entry) -> str:
     if entry.deep is None:
         return f"{entry.name} = '{entry.way.text}'"
     dot = "." if entry.way.text else ""
-    return f"'{entry.name}*' = '{entry.way.text}{dot}{'**' if entry.deep else '*'}'"
+    path = f"'{entry.way.text}{dot}{'**' if entry.deep else '*'}'"
+    named = f"{{ path = {path}, name = '{{$file.stem}}.*' }}" if entry.is_below else path
+    return f"'{entry.name}*' = {named}"
