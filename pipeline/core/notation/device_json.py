@@ -15,10 +15,9 @@ from typing import Any
 from pipeline.core.notation.documents import BOM, StrictDecoder, check_json_nesting, json_problem
 
 _BETWEEN = re.compile(r"[ \t\r\n\0]*+")
+_NUMBER = re.compile(r"(?<![\w.+-])([+-]?)(?:(nan)|inf(?:inity)?)(?![\w.])", re.IGNORECASE)
 # Texts stay as they are. A part of another word does too.
-_TOKENS = re.compile(
-    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|(?<![\w.+-])([+-]?)(?:(nan)|inf(?:inity)?)(?![\w.])', re.DOTALL | re.IGNORECASE
-)
+_TOKENS = re.compile(rf'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|{_NUMBER.pattern}', re.DOTALL | re.IGNORECASE)
 
 
 class DeviceDecoder(StrictDecoder):
@@ -29,7 +28,10 @@ class DeviceDecoder(StrictDecoder):
 
     def documents(self, text: str) -> Iterator[Any]:
         """Yields the values of a text: one, or several objects and arrays. Raises ValueError, of one line."""
-        text = _TOKENS.sub(_spelled, text.removeprefix(BOM)).rstrip(" \t\r\n\0")
+        text = text.removeprefix(BOM).rstrip(" \t\r\n\0")
+        lower = text.lower()
+        if ("nan" in lower or "inf" in lower) and _NUMBER.search(text):  # most texts of several documents have neither
+            text = _TOKENS.sub(_spelled, text)
         check_json_nesting(text)
         position = _BETWEEN.match(text).end()  # type: ignore[union-attr]
         while True:

@@ -83,7 +83,7 @@ def json_problem(error: ValueError | RecursionError, text: str) -> ValueError:
 
 def check_json_nesting(text: str) -> None:
     """Raises ValueError for JSON that is nested too deeply."""
-    if _may_be_deep(_JSON_TEXT.sub("", text)):
+    if _may_be_deep(text) and _may_be_deep(_JSON_TEXT.sub("", text)):
         _check_nesting(_JSON, text)
 
 

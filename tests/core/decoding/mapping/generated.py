@@ -106,10 +106,11 @@ _names = st.sampled_from(["a", "b", "a.b", "0"])
 _columns = st.lists(st.tuples(st.floats(-9, 9) | _TEXTS, st.integers(0, 2) | st.none()), max_size=3).map(
     lambda rows: {"a": [x for x, _ in rows], "a.b": [y for _, y in rows], "0": [{"a": y} for _, y in rows]}
 )
+_numbers = st.integers(-3, 3) | st.sampled_from([math.nan, math.inf, -math.inf])
 json_documents = (
     _columns
     | st.fixed_dictionaries({"a": st.lists(_columns, max_size=2) | _columns, "a.b": _columns})
-    | st.dictionaries(_names, plain_values | st.integers(-3, 3), min_size=2)
+    | st.dictionaries(_names, plain_values | _numbers, min_size=2)
     | st.lists(st.dictionaries(_names, plain_values | st.booleans(), min_size=1, max_size=3), min_size=1, max_size=3)
 )
 """Objects, or arrays of them."""
@@ -270,7 +271,7 @@ def _step(at: Way, text: str, step: Any, node: Any) -> Way:
 
 
 class Entry(NamedTuple):
-    """An entry of a mapping: a star if ``deep`` is not None."""
+    """An entry of a mapping: a star if ``deep`` is not None, below the name ``s.`` if ``is_below``."""
 
     name: str
     way: Way
@@ -278,6 +279,7 @@ class Entry(NamedTuple):
     deep: bool | None = None
     values: tuple[tuple[str, float], ...] = ()
     valid: tuple[float, float] | None = None
+    is_below: bool = False
 
 
 class Clock(NamedTuple):
@@ -432,7 +434,8 @@ def mappings(draw, node: Any) -> Drawn:
         if is_star:
             way = start if draw(st.booleans()) else draw(_ways(start, _has_members))
             if way and _has_members(way.node):
-                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), *draw(_extras("star"))))
+                extras = *draw(_extras("star")), draw(st.booleans())
+                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), *extras))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
             entries.append(Entry(f"e{number}", way, is_reading, None, *draw(_extras(way.node))))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
@@ -472,7 +475,7 @@ def _line(entry: Entry) -> str:
     if entry.deep is not None:
         dot = "" if path in ("", ".") else "."
         name, path = f"{name}*", f"{path}{dot}{'**' if entry.deep else '*'}"
-    extras = ""
+    extras = ", name = '{$file.stem}.*'" if entry.is_below else ""
     if entry.is_reading and entry.values:
         extras += f", values = {{ {', '.join(f'{text} = {number}' for text, number in entry.values)} }}"
     if entry.is_reading and entry.valid:

@@ -119,6 +119,7 @@ class Expected:
 
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
         for label, kind, value in self._found(entry, element):
+            label = f"s.{label}" if entry.is_below else label
             if not entry.is_reading:
                 yield entry.name + label, text(kind, value)
                 continue

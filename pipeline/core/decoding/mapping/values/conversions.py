@@ -182,15 +182,22 @@ _NUMBERS = _MEASURED | {"enum", "string"}
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number, a boolean or a state; None for others."""
     is_measured = isinstance(node, Leaf) and node.kind in (_NUMBERS if source.values else _MEASURED)
-    if node == PLAIN and mapping.message == FORM:
-        return _if_number(number_of(key, node, source, mapping), source, mapping)
-    return number_of(key, node, source, mapping, of_star=True) if is_measured else None
+    if not is_measured:
+        return None
+    convert = number_of(key, node, source, mapping, of_star=True)
+    if node != PLAIN or mapping.message != FORM:
+        return convert
+    number_in, convert_text = number_reader(mapping.decimal, mapping.thousands), number_of(key, node, source, mapping)
+    states = {text for text, _ in source.values}
 
+    def field(value: Any) -> float | None:
+        """Returns the number of a form's field, which is text; a word is not set."""
+        if type(value) is not str:
+            return convert(value)
+        is_known = value in states or number_in(value.strip().removesuffix(source.suffix)) is not None
+        return convert_text(value) if is_known else None
 
-def _if_number(convert: Getter, source: Source, mapping: Mapping) -> Getter:
-    """Returns a conversion of a form's fields, all of which are text: words are not set."""
-    number_in = number_reader(mapping.decimal, mapping.thousands)
-    return lambda text: convert(text) if number_in(text.strip().removesuffix(source.suffix)) is not None else None
+    return field
 
 
 def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:

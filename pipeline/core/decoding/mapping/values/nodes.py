@@ -106,7 +106,10 @@ def parse_documents(data: str | bytes, where: str, most: int, *, exact: bool = F
             json.dumps(documents, ensure_ascii=False).encode()
         return documents
     except ValueError as error:  # also of text that is not UTF-8
-        raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {' '.join(str(error).split())}") from None
+        problem = " ".join(str(error).split())
+        if data[:2] == b"\x1f\x8b":
+            problem = 'it is gzip, so the mapping needs compression = "auto"'
+        raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {problem}") from None
 
 
 def _integer(text: str) -> int | float:

@@ -105,6 +105,9 @@ def test_a_form():
     payload = "key=K&at=2026-02-17+10%3A30%3A00&t=21%2C5&n=-3&e=&m=A+1&dot=1.5"
     digest = "86be9a55762d316a"  # the beginning of what sha256sum prints for K
     assert decoded(text, payload) == ([(digest, US, {"t": 21.5, "n": -3}, {"m": "A 1", "dot": "1.5"})], [], 0)
+    opened = text.replace("readings =", 'types = { j = "json" }\nreadings =').replace('"*" = "*" }', '"*" = "j.*" }', 1)
+    ((*_, readings, _),), _, _ = decoded(opened, payload + "&j=%7B%22a%22%3A1%2C%22b%22%3A%222%22%7D")
+    assert readings == {"a": 1, "b": 2}
     with pytest.raises(BadData, match="the message can't be read as form: 't' appears twice"):
         decoded(text, "t=1&t=2")
 
@@ -115,6 +118,8 @@ def test_packed_messages():
     payload = lines({"id": "a", "t": T, "x": 1}).encode()
     for data in (payload, gzip.compress(payload)):
         assert decoded(text, data)[0] == [("a", US, {"x": 1}, {})]
+    with pytest.raises(BadData, match='the message is not JSON: it is gzip, so the mapping needs compression = "auto"'):
+        decoded(JSON + "readings = {}", gzip.compress(payload))
     each = JSON + 'each = "e[]"\nreadings = { v = ".", w = "." }'
     many = gzip.compress(lines({"id": "a", "t": T, "e": [1] * 90_000}).encode())
     assert decoded(each, many, **{"content-encoding": "gzip"})[0] == [("a", US, {"v": 1, "w": 1}, {})]
