@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 
 ROOT = "random.M0"
+PUBLISHED = "2026-02-17T10:30:00Z"
 _SCALARS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)  # FieldDescriptor.TYPE_… that are no messages or enums
 _MAP_KEYS = (3, 4, 5, 8, 9, 13, 15, 17)
 _WELL_KNOWN = ["Timestamp", "Duration", "DoubleValue", "Int64Value", "BoolValue", "StringValue"] + [
@@ -18,7 +19,7 @@ _WELL_KNOWN = ["Timestamp", "Duration", "DoubleValue", "Int64Value", "BoolValue"
     "Value",
 ] * 2
 _MESSAGE, _ENUM = 11, 14
-_TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "x"])
+_TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "7x", "x"])
 
 
 @st.composite
@@ -254,12 +255,17 @@ def _step(at: Way, text: str, step: Any, node: Any) -> Way:
 
 
 class Entry(NamedTuple):
-    """An entry of a mapping: a star if ``deep`` is not None."""
+    """An entry of a mapping: a star if ``deep`` is not None.
+
+    With ``has_units``, an x behind a number doubles it. With ``unless_published``, the event's time has to be another.
+    """
 
     name: str
     way: Way
     is_reading: bool
     deep: bool | None = None
+    has_units: bool = False
+    unless_published: bool = False
 
 
 class Drawn(NamedTuple):
@@ -327,7 +333,9 @@ def mappings(draw, node: Any) -> Drawn:
             if way and _has_members(way.node):
                 entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans())))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
-            entries.append(Entry(f"e{number}", way, is_reading))
+            has_units = way.node == "plain" and draw(st.booleans())
+            is_conditional = way.level == len(each) and draw(st.sampled_from([False, False, True]))
+            entries.append(Entry(f"e{number}", way, is_reading, None, is_reading and has_units, is_conditional))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
     lines = [f'message = "{"json" if node == "plain" else ROOT}"']
@@ -354,6 +362,8 @@ def mappings(draw, node: Any) -> Drawn:
 
 def _line(entry: Entry) -> str:
     if entry.deep is None:
-        return f"{entry.name} = '{entry.way.text}'"
+        units = ", units = { x = 2, '' = 1 }" if entry.has_units else ""
+        other = f", when = {{ path = '$time', before = '{PUBLISHED}' }}" if entry.unless_published else ""
+        return f"{entry.name} = {{ path = '{entry.way.text}'{units}{other} }}"
     dot = "." if entry.way.text else ""
     return f"'{entry.name}*' = '{entry.way.text}{dot}{'**' if entry.deep else '*'}'"

