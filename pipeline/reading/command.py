@@ -133,7 +133,7 @@ def latest_events(
         with usage_errors():
             records = table.latest_events(sensors, metrics=metrics or None, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
+        print_records(seen.through(records), RAW, table.schema, output, several=len(sensors) > 1)
         missing = [sensor for sensor in sensors if sensor not in seen.sensors]
         for sensor in missing:
             click.echo(f"Error: {no_readings(table, sensor, fields, metrics)}", err=True)
@@ -172,7 +172,7 @@ def latest_readings(
         starts = [""] if silent_for is not None and len(chosen.prefixes) > 1 else chosen.prefixes
         scans = (table.latest_readings(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
         records = (record for record in chain.from_iterable(scans) if chosen.includes(record.sensor_id))
-        print_records(records, LATEST, output, several=True)
+        print_records(records, LATEST, table.schema, output, several=True)
         _exit_if_missing(table, chosen)
 
 
@@ -220,7 +220,7 @@ def events(
             with usage_errors():
                 blocks = table.events_of(chosen, start_us, end_us, metrics=metrics or None, metadata=leading)
             seen = _Seen()
-            print_blocks(seen.through_blocks(blocks, limit), output, metrics)
+            print_blocks(seen.through_blocks(blocks, limit), table.schema, output, metrics)
             if seen.count != limit:
                 _report_missing(metrics, seen)
                 _exit_if_missing(table, chosen)
@@ -234,7 +234,7 @@ def events(
         with usage_errors():
             records = table.events(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
+        print_records(seen.through(records), RAW, table.schema, output, several=len(sensors) > 1)
         if seen.count == limit:
             return  # beyond the limit, other sensors or metrics may follow
         lines = [
@@ -305,9 +305,10 @@ def aggregates(
         seen, window, span_us = _Seen(), tier or table.schema.tiers[0].window, (start_us, end_us)
         if chosen is not None and output.in_columns and not (fresh or any(least)) and fill == Fill.NONE:
             blocks = table.window_blocks_of(chosen, start_us, end_us, tier=tier, metrics=metrics or None)
-            print_window_blocks(seen.through_blocks(blocks), window, output)
+            print_window_blocks(seen.through_blocks(blocks), window, table.schema, output)
         else:
-            print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
+            several = chosen is not None or len(sensors) > 1
+            print_records(seen.through(records), AGGREGATES, table.schema, output, several=several)
         what = "aggregates with enough readings" if any(least) else "aggregates"
         absent = [
             no_aggregates(table, sensor, window, metrics, span_us, what)
@@ -358,7 +359,8 @@ def chart_points(
     with open_table() as table, usage_errors():
         fields = metadata_of_one(table.schema.key, metadata)
         found = table.points(sensor, metric, start_us, end_us, max_points, metadata=fields)
-        print_records((RawRecord(sensor, time_us, {metric: value}) for time_us, value in found.points), RAW, output)
+        records = (RawRecord(sensor, time_us, {metric: value}) for time_us, value in found.points)
+        print_records(records, RAW, table.schema, output)
         click.echo(_about(found), err=True)
 
 
