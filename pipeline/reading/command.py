@@ -74,8 +74,7 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
 
-_KINDS_OF_COLUMN = {"rule": prose, "value": number, "unit": prose, "severity": prose}
-_ALERT_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in FIELDS]
+_KINDS_OF_COLUMN = {"value": number} | dict.fromkeys(("rule", "unit", "label", "severity"), prose)
 
 
 @click.group(cls=ExampleGroup)
@@ -411,7 +410,7 @@ def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: 
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts-topic writes them, by the rules that tidetable alerts stores.
-    A value has the unit that the schema declares for the rule's metric.
+    A value has the unit and the label that the schema declares for the rule's metric.
     """
     from pipeline.cloud.reading.alert_reader import AlertReader  # slow to import
 
@@ -425,20 +424,19 @@ def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: 
         except ValueError as problem:
             raise click.ClickException(plain(str(problem))) from problem
         if start_us is None:
-            found = list(firing_now(records, prefix or "", reader.units))
+            found = list(firing_now(records, prefix or "", reader.values))
         else:
             end_us = time.time_ns() // 1000 if end_us is None else end_us
             if end_us <= start_us:
                 raise click.UsageError("--to is not after --from")
-            found = history(records, start_us, end_us, prefix or "", reader.units)
+            found = history(records, start_us, end_us, prefix or "", reader.values)
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:
-        shown = [
-            each | {"value": "" if each["value"] is None else rounded(float(each["value"])), "unit": each["unit"] or ""}
-            for each in found
-        ]
-        print_table(_ALERT_COLUMNS, ([each[field] for field in FIELDS] for each in shown))
+        shown = [each | {"value": "" if each["value"] is None else rounded(float(each["value"]))} for each in found]
+        fields = [field for field in FIELDS if field != "label" or any(each[field] for each in found)]
+        columns = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in fields]
+        print_table(columns, ([each[field] or "" for field in fields] for each in shown))
     if not found:
         click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)
 

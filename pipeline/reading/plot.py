@@ -231,8 +231,8 @@ def _band(text: str) -> tuple[str, str]:
     "units",
     type=Parsed("[metric=]unit", _unit),
     multiple=True,
-    help="The unit, such as °C, or a metric's, such as pressure=hPa. Metrics of one unit share an axis. By default, the "
-    "schema's. Repeatable.",
+    help="The unit, such as °C, or a metric's, such as pressure=hPa. Metrics of one unit share an axis. By default, "
+    "the schema's. Repeatable.",
 )
 @click.option(
     "--band",
