@@ -433,10 +433,10 @@ def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: 
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:
-        shown = [each | {"value": "" if each["value"] is None else rounded(float(each["value"]))} for each in found]
-        fields = [field for field in FIELDS if field != "label" or any(each[field] for each in found)]
+        shown = [alert | {"value": "" if alert["value"] is None else rounded(float(alert["value"]))} for alert in found]
+        fields = [field for field in FIELDS if field != "label" or any(alert[field] for alert in found)]
         columns = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in fields]
-        print_table(columns, ([each[field] or "" for field in fields] for each in shown))
+        print_table(columns, ([alert[field] or "" for field in fields] for alert in shown))
     if not found:
         click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)
 

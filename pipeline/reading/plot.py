@@ -282,8 +282,7 @@ def plot(
     code is 1.
     """
     names = list(dict.fromkeys(metrics))
-    if unknown := [metric for metric, _ in units if metric and metric not in metrics]:
-        raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
+    _check_units(dict(units), names)
     _check_limits(y_min, y_max, 1)
     if rollup is None and not sensors:
         raise click.UsageError("name a sensor, or with --rollup a group")
@@ -336,10 +335,16 @@ def _groups(table: "SensorTable", name: str, values: Sequence[str]) -> list[Sens
     return list(dict.fromkeys(group_named(rollup, part) for part in parts))
 
 
+def _check_units(units: Mapping[str, str], metrics: Sequence[str]) -> None:
+    """Raises click.UsageError if a unit belongs to no metric."""
+    if unknown := [metric for metric in units if metric and metric not in metrics]:
+        raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
+
+
 def _unit_in(schema: TableSchema, metric: str) -> str:
-    """Returns the unit of what is drawn of a metric's windows; empty if the schema has none."""
-    known = {each.name for each in schema.statistics.of(metric)}
-    return schema.unit_of(metric, next((name for name in _LINES if name in known), None)) or ""
+    """Returns the unit of the statistic that is drawn of a metric; empty if the schema has none."""
+    declared = {statistic.name for statistic in schema.statistics.of(metric)}
+    return schema.unit_of(metric, next((name for name in _LINES if name in declared), None)) or ""
 
 
 def _panels(metrics: list[str], units: Mapping[str, str]) -> dict[str, list[str]]:

@@ -365,8 +365,8 @@ class Question:
         link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
         if self.format == Format.ARROW:
             facts = {name: value for name, value in more.items() if isinstance(value, str)}
-            found = _with_units(page.arrow(), table.schema).replace_schema_metadata(facts)
-            return Response(_ipc(found), media_type=ARROW, headers=link)
+            rows = _with_units(page.arrow(), table.schema).replace_schema_metadata(facts)
+            return Response(_ipc(rows), media_type=ARROW, headers=link)
         counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
         listed = {"rows": list(page.rows)} if self.format == Format.FLAT else {page.name: list(page.records)}
         content = {**listed, **more, "next": next_page, **counts}
@@ -380,12 +380,12 @@ def _with_units(table: "pyarrow.Table", schema: TableSchema) -> "pyarrow.Table":
     return with_units(table.to_reader(), schema, time).read_all()
 
 
-def units_of(schema: TableSchema, names: Iterable[Iterable[str]]) -> dict[str, dict[str, str]]:
+def declared_in(schema: TableSchema, names: Iterable[Iterable[str]]) -> dict[str, dict[str, str]]:
     """Returns the units and the labels of the metrics that records have."""
     metrics = set(chain.from_iterable(names))
     return {
-        name: {metric: text for metric, text in found.items() if metric in metrics}
-        for name, found in (("units", schema.units), ("labels", schema.labels))
+        name: {metric: text for metric, text in declared.items() if metric in metrics}
+        for name, declared in (("units", schema.units), ("labels", schema.labels))
     }
 
 
@@ -403,9 +403,9 @@ Asked = Annotated[Question, Depends(_question)]
 
 def rendered_points(points: Points, asked: Format, zone: str, schema: TableSchema) -> Response:
     """Renders the points of a line, and the zone of the range that was asked for."""
-    found = points_json(points, schema)
+    content = points_json(points, schema)
     if asked != Format.ARROW:
-        content = found | {"rows_read": points.rows_read, "time_zone": zone}
+        content |= {"rows_read": points.rows_read, "time_zone": zone}
         if asked == Format.FLAT:
             del content["points"]
             content["rows"] = list(point_rows(points))
@@ -414,7 +414,7 @@ def rendered_points(points: Points, asked: Format, zone: str, schema: TableSchem
 
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
     values = pyarrow.array([point.value for point in points.points], pyarrow.float64())
-    facts = {name: str(value) for name, value in found.items() if name != "points" and value is not None}
+    facts = {name: str(value) for name, value in content.items() if name != "points" and value is not None}
     facts["time_zone"] = zone
     return Response(_ipc(pyarrow.table({"time": times, "value": values}, metadata=facts)), media_type=ARROW)
 

@@ -32,7 +32,7 @@ from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows import parse_window
 from pipeline.serve import answers
-from pipeline.serve.answers import Asked, Forms, latest_arrow, names_form, rendered_points, the_reads, units_of
+from pipeline.serve.answers import Asked, Forms, declared_in, latest_arrow, names_form, rendered_points, the_reads
 from pipeline.serve.parameters import (
     After,
     End,
@@ -176,7 +176,7 @@ async def latest(
                 lambda: latest_arrow(records),
             ),
             {} if last is None else {"after": last},
-            **units_of(table.schema, (record.readings for record in records)),
+            **declared_in(table.schema, (record.readings for record in records)),
             **facts,
         )
 
@@ -201,7 +201,7 @@ async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Resp
         else:
             last = table.events(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return asked.page(table, names_form("metrics", "metric", sorted(found)), **units_of(table.schema, [found]))
+        return asked.page(table, names_form("metrics", "metric", sorted(found)), **declared_in(table.schema, [found]))
 
     return await asked.answer(read)
 
@@ -254,7 +254,7 @@ async def events(
             # The next page covers the same range, however far "now" has moved.
             {} if page.last is None else {"start": format_time(start_us), "end": format_time(page.last)},
             time_zone=zone,
-            **units_of(table.schema, (record.readings for record in page.records)),
+            **declared_in(table.schema, (record.readings for record in page.records)),
         )
 
     return await asked.answer(read)
@@ -315,7 +315,7 @@ async def aggregates(
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
             time_zone=zone,
-            **units_of(table.schema, (record.metrics for record in page.records)),
+            **declared_in(table.schema, (record.metrics for record in page.records)),
         )
 
     return await asked.answer(read)

@@ -126,7 +126,7 @@ class Reads:
         if now < self._declared_at + _DECLARED_S:
             return
         self._declared_at = now  # other threads go on with what is known
-        with suppress(ServerError, SchemaError):  # a table out of reach has a better message for what is read next
+        with suppress(ServerError, SchemaError):  # the read itself reports a table that is out of reach
             self.schema = replace(self.schema, declared=agreed_schema(rows).declared)
 
 

@@ -227,10 +227,10 @@ def _with_unit(field: "pyarrow.Field", schema: TableSchema, time: str) -> "pyarr
     metric, statistic = field.name.removeprefix(READING), None
     if time == WINDOW_START:
         try:
-            found, metric = split_qualifier(field.name)
+            kind, metric = split_qualifier(field.name)
         except ValueError:
             return field
-        statistic = found.name
+        statistic = kind.name
     if metric not in schema.declared or (statistic is None and field.name != reading_column(metric)):
         return field
     facts = {"metric": metric, "unit": schema.unit_of(metric, statistic), "label": schema.labels.get(metric)}
