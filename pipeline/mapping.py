@@ -32,6 +32,7 @@ from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.decoding.mapping.authoring.check import check as report_on
+from pipeline.core.decoding.mapping.authoring.guesses import toml_key, toml_text
 from pipeline.core.decoding.mapping.language.model import PLAIN_TYPES, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.message_types import MappedType
@@ -89,7 +90,7 @@ def check(
     """Check mappings against the types of their messages, and that a decoder can be called.
 
     Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
-    left out.
+    left out; and the units of its metrics, as the table's schema declares them.
     """
     from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
     from pipeline.core.decoding.mapping.language.model import MappingError
@@ -277,6 +278,7 @@ def report_document(report: MappingReport) -> dict[str, Any]:
         "same_name": [{"name": shared.name, "keys": list(shared.keys)} for shared in report.same_name],
         "partly": [left._asdict() for left in report.partly],
         "unmapped": [left._asdict() for left in report.unmapped],
+        "units": report.units,
         "problems": [],
     }
 
@@ -293,6 +295,10 @@ def print_report(file: str, report: MappingReport) -> None:
     )
     _print_rows("reads in part", report.partly)
     _print_rows("leaves out", report.unmapped)
+    if report.units:
+        render(out, Text("  has units; for the table's schema:"))
+    for name, unit in report.units.items():
+        render(out, Text(f"    [metrics.{toml_key(name)}]\n    unit = {toml_text(unit)}"))
     render(out, "")
 
 

@@ -30,7 +30,7 @@ _RULES = '[[rule]]\nname = "warm"\nsensors = "freezer-*"\nmetric = "t"\nabove = 
 @pytest.fixture
 def table(bigtable: str) -> TableName:
     """A table of the default schema."""
-    return created(replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric(unit="°C")}))
+    return created(replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric("°C", "Air")}))
 
 
 @pytest.fixture
@@ -104,11 +104,12 @@ def test_read_alerts(table: TableName, file: Path) -> None:
             "since": "2026-02-17T10:00:00Z",
             "value": 11.5,
             "unit": "°C",
+            "label": "Air",
             "severity": "warning",
         }
     ]
     line = _run(table, "read", "alerts").stdout.splitlines()[-2]
-    assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "°C", "warning"]
+    assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "°C", "Air", "warning"]
     with SensorTable.open(table.project, table.instance, table.table) as opened:
         records = {record.sensor_id: record for record in opened.alerts()}
     assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, other: True}

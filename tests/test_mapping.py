@@ -26,7 +26,7 @@ JSON = """\
 message = "json"
 sensor = "id"
 time = "$publish_time"
-readings = {"*" = "data.*"}
+readings = {"*" = "data.*", "flow.in" = {path = "f", unit = "m³/h"}}
 metadata = {line = "@line"}
 """
 AT_MS = 1_771_324_200_123
@@ -81,9 +81,13 @@ def test_check():
         ["sensor", "id", "any", "value"],
         ["time", "$publish_time", "of", "the", "message"],
         ["readings.*", "data.*", "numbers", "and", "booleans"],
+        ["readings.flow.in", "f", "any", "value"],
         ["metadata.line", "@line", "attribute"],
         ["reads", "in", "part:"],
-        ["the", "message", "any", "value", "only", "id,", "numbers", "and", "booleans", "of", "data.*"],
+        ["the", "message", "any", "value", "only", "id,", "numbers", "and", "booleans", "of", "data.*,", "f"],
+        ["has", "units;", "for", "the", "table's", "schema:"],
+        ['[metrics."flow.in"]'],
+        ["unit", "=", '"m³/h"'],
         [],
     ]
     (document,) = documents(
@@ -102,6 +106,7 @@ def test_check():
         "same_name": [],
         "partly": [],
         "unmapped": [{"path": "site", "type": "string", "note": ""}],
+        "units": {},
         "problems": [],
     }
 

@@ -190,6 +190,7 @@ def test_every_key():
 def test_every_key_of_a_value():
     """Each key of a value is of the kinds of values that the page says."""
     kinds = {"readings": model._READING_KEYS, "times": model._TIME_KEYS, "text": model._TEXT_KEYS}
+    kinds["readings"] += tuple(set(model._READING_ENTRY_KEYS) - set(model._ENTRY_KEYS))
     kinds["entries"] = model._ENTRY_KEYS
     of = {name: row[1] for row in rows("Values", "key") for name in names(row[0])}
     assert of.pop("first") == "all"
@@ -207,7 +208,7 @@ def test_every_condition():
         "set": (True, 0, None),
         "glob": ("prod-*", "prod-1", "test"),
     }
-    assert [names(row[0])[0] for row in rows("Conditions", "test")] == list(tried)
+    assert [names(row[0])[0] for row in rows("Conditions", "test")] == [*tried, "from"]
     for test, (wanted, yes, no) in tried.items():
         text = f'skip_if = {{ path = "x", {test} = {json.dumps(wanted)} }}\n' + HEAD + 'readings.v = "v"'
         assert [read(text, {"x": value, "v": 1}).skipped for value in (yes, no)] == [1, 0], test

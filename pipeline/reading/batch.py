@@ -29,6 +29,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from pipeline.cli.output import Output
 from pipeline.cloud.connection.key_ranges import sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.frames import with_units
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.answers.enough_data import ANY_DATA, LeastData, with_enough
 from pipeline.core.queries.events import Query
@@ -209,7 +210,7 @@ class _ReadPartFn(TableReadingFn):
     def _tables(self, part: EventPart, foreign: ForeignRows) -> Iterator[pyarrow.Table]:
         sensors, tier, printing = self._export.sensors, self._export.tier, self._export.printing
         if not printing.in_columns or any(self._export.least):
-            return tables_of(self._records(part, foreign), self._export.view, printing)
+            return tables_of(self._records(part, foreign), self._export.view, self._export.schema, printing)
         if tier is not None:
             blocks = window_blocks(tier, self._read, sensors, part.query, foreign.add, part.keys)
             return window_tables(chain.from_iterable(blocks), tier.window, printing)
@@ -266,9 +267,12 @@ def _write_file(
                 spool.seek(begin)
                 yield pyarrow.ipc.open_stream(spool.read(size)).read_all()
 
-        fields = sorted(pyarrow.ipc.read_schema(pyarrow.py_buffer(columns)), key=lambda column: view.rank(column.name))
+        fields = list(pyarrow.ipc.read_schema(pyarrow.py_buffer(columns)))
+        if export.printing.in_columns:
+            fields.sort(key=lambda column: view.rank(column.name))
         with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            write_table(aligned(pyarrow.schema(fields), tables()), file, export.printing)
+            rows = with_units(aligned(pyarrow.schema(fields), tables()), export.schema, view.time)
+            write_table(rows, file, export.printing)
     name = view.name if files == 1 else f"{view.name}-{number:05}-of-{files:05}"
     return temporary, path_of(export.printing, part, name)
 

@@ -74,8 +74,7 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
 
-_KINDS_OF_COLUMN = {"rule": prose, "value": number, "unit": prose, "severity": prose}
-_ALERT_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in FIELDS]
+_KINDS_OF_COLUMN = {"value": number} | dict.fromkeys(("rule", "unit", "label", "severity"), prose)
 
 
 @click.group(cls=ExampleGroup)
@@ -133,7 +132,7 @@ def latest_events(
         with usage_errors():
             records = table.latest_events(sensors, metrics=metrics or None, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
+        print_records(seen.through(records), RAW, table.schema, output, several=len(sensors) > 1)
         missing = [sensor for sensor in sensors if sensor not in seen.sensors]
         for sensor in missing:
             click.echo(f"Error: {no_readings(table, sensor, fields, metrics)}", err=True)
@@ -172,7 +171,7 @@ def latest_readings(
         starts = [""] if silent_for is not None and len(chosen.prefixes) > 1 else chosen.prefixes
         scans = (table.latest_readings(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
         records = (record for record in chain.from_iterable(scans) if chosen.includes(record.sensor_id))
-        print_records(records, LATEST, output, several=True)
+        print_records(records, LATEST, table.schema, output, several=True)
         _exit_if_missing(table, chosen)
 
 
@@ -220,7 +219,7 @@ def events(
             with usage_errors():
                 blocks = table.events_of(chosen, start_us, end_us, metrics=metrics or None, metadata=leading)
             seen = _Seen()
-            print_blocks(seen.through_blocks(blocks, limit), output, metrics)
+            print_blocks(seen.through_blocks(blocks, limit), table.schema, output, metrics)
             if seen.count != limit:
                 _report_missing(metrics, seen)
                 _exit_if_missing(table, chosen)
@@ -234,7 +233,7 @@ def events(
         with usage_errors():
             records = table.events(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
+        print_records(seen.through(records), RAW, table.schema, output, several=len(sensors) > 1)
         if seen.count == limit:
             return  # beyond the limit, other sensors or metrics may follow
         lines = [
@@ -305,9 +304,10 @@ def aggregates(
         seen, window, span_us = _Seen(), tier or table.schema.tiers[0].window, (start_us, end_us)
         if chosen is not None and output.in_columns and not (fresh or any(least)) and fill == Fill.NONE:
             blocks = table.window_blocks_of(chosen, start_us, end_us, tier=tier, metrics=metrics or None)
-            print_window_blocks(seen.through_blocks(blocks), window, output)
+            print_window_blocks(seen.through_blocks(blocks), window, table.schema, output)
         else:
-            print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
+            several = chosen is not None or len(sensors) > 1
+            print_records(seen.through(records), AGGREGATES, table.schema, output, several=several)
         what = "aggregates with enough readings" if any(least) else "aggregates"
         absent = [
             no_aggregates(table, sensor, window, metrics, span_us, what)
@@ -358,7 +358,8 @@ def chart_points(
     with open_table() as table, usage_errors():
         fields = metadata_of_one(table.schema.key, metadata)
         found = table.points(sensor, metric, start_us, end_us, max_points, metadata=fields)
-        print_records((RawRecord(sensor, time_us, {metric: value}) for time_us, value in found.points), RAW, output)
+        records = (RawRecord(sensor, time_us, {metric: value}) for time_us, value in found.points)
+        print_records(records, RAW, table.schema, output)
         click.echo(_about(found), err=True)
 
 
@@ -409,7 +410,7 @@ def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: 
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts-topic writes them, by the rules that tidetable alerts stores.
-    A value has the unit that the schema declares for the rule's metric.
+    A value has the unit and the label that the schema declares for the rule's metric.
     """
     from pipeline.cloud.reading.alert_reader import AlertReader  # slow to import
 
@@ -423,20 +424,19 @@ def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: 
         except ValueError as problem:
             raise click.ClickException(plain(str(problem))) from problem
         if start_us is None:
-            found = list(firing_now(records, prefix or "", reader.units))
+            found = list(firing_now(records, prefix or "", reader.values))
         else:
             end_us = time.time_ns() // 1000 if end_us is None else end_us
             if end_us <= start_us:
                 raise click.UsageError("--to is not after --from")
-            found = history(records, start_us, end_us, prefix or "", reader.units)
+            found = history(records, start_us, end_us, prefix or "", reader.values)
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:
-        shown = [
-            each | {"value": "" if each["value"] is None else rounded(float(each["value"])), "unit": each["unit"] or ""}
-            for each in found
-        ]
-        print_table(_ALERT_COLUMNS, ([each[field] for field in FIELDS] for each in shown))
+        shown = [alert | {"value": "" if alert["value"] is None else rounded(float(alert["value"]))} for alert in found]
+        fields = [field for field in FIELDS if field != "label" or any(alert[field] for alert in found)]
+        columns = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in fields]
+        print_table(columns, ([alert[field] or "" for field in fields] for alert in shown))
     if not found:
         click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)
 

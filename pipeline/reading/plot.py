@@ -21,6 +21,7 @@ from pipeline.core.notation.text import counted, json_number, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, SensorGroup
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows import DAILY, HOURLY, CalendarWindow, Window
 from pipeline.reading.options import (
@@ -230,7 +231,8 @@ def _band(text: str) -> tuple[str, str]:
     "units",
     type=Parsed("[metric=]unit", _unit),
     multiple=True,
-    help="The unit, such as °C, or a metric's, such as pressure=hPa. Metrics of one unit share an axis. Repeatable.",
+    help="The unit, such as °C, or a metric's, such as pressure=hPa. Metrics of one unit share an axis. By default, "
+    "the schema's. Repeatable.",
 )
 @click.option(
     "--band",
@@ -280,17 +282,19 @@ def plot(
     code is 1.
     """
     names = list(dict.fromkeys(metrics))
-    panels = _panels(names, dict(units))
-    _check_limits(y_min, y_max, len(panels))
+    _check_units(dict(units), names)
+    _check_limits(y_min, y_max, 1)
     if rollup is None and not sensors:
         raise click.UsageError("name a sensor, or with --rollup a group")
     if rollup is not None and any(least):
         raise click.UsageError("--min-coverage and --min-count are for sensors; remove them, or --rollup")
-    _check_lines(panels, 1 if rollup else len(set(sensors)))
     if not as_json:
         check_installed("charts")
     found: dict[tuple[str, str], Curve] = {}
     with open_table() as table:
+        declared = {} if "" in dict(units) else {metric: _unit_in(table.schema, metric) for metric in names}
+        panels = _panels(names, declared | dict(units))
+        _check_limits(y_min, y_max, len(panels))
         fields = metadata_of_one(table.schema.key, metadata) if rollup is None else {}
         with usage_errors():
             drawn = list(dict.fromkeys(sensors)) if rollup is None else _groups(table, rollup, sensors)
@@ -312,7 +316,7 @@ def plot(
     if not found:
         click.get_current_context().exit(1)
     if output is not None or not as_json:
-        charts = list(_charts(panels, found, span_us, zone, (y_min, y_max)))
+        charts = list(_charts(panels, found, table.schema.labels, span_us, zone, (y_min, y_max)))
         _draw(charts, output, quietly=as_json)
     if as_json:
         for (_, metric), series in found.items():
@@ -331,16 +335,26 @@ def _groups(table: "SensorTable", name: str, values: Sequence[str]) -> list[Sens
     return list(dict.fromkeys(group_named(rollup, part) for part in parts))
 
 
+def _check_units(units: Mapping[str, str], metrics: Sequence[str]) -> None:
+    """Raises click.UsageError if a unit belongs to no metric."""
+    if unknown := [metric for metric in units if metric and metric not in metrics]:
+        raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
+
+
+def _unit_in(schema: TableSchema, metric: str) -> str:
+    """Returns the unit of the statistic that is drawn of a metric; empty if the schema has none."""
+    declared = {statistic.name for statistic in schema.statistics.of(metric)}
+    return schema.unit_of(metric, next((name for name in _LINES if name in declared), None)) or ""
+
+
 def _panels(metrics: list[str], units: Mapping[str, str]) -> dict[str, list[str]]:
     """Returns the metrics by the label of their value axis: by their unit, or by themselves if they have none.
 
-    Raises click.UsageError if a unit belongs to no metric.
+    The unit under the empty name stands for metrics that have no other.
     """
-    if unknown := [metric for metric in units if metric and metric not in metrics]:
-        raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
     panels: dict[str, list[str]] = {}
     for metric in metrics:
-        panels.setdefault(units.get(metric, units.get("", "")) or metric, []).append(metric)
+        panels.setdefault(units.get(metric) or units.get("") or metric, []).append(metric)
     return panels
 
 
@@ -364,6 +378,7 @@ def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
 def _charts(
     panels: Mapping[str, Sequence[str]],
     found: Mapping[tuple[str, str], Curve],
+    labels: Mapping[str, str],
     span_us: tuple[int, int],
     zone: str,
     limits: tuple[float | None, float | None],
@@ -375,14 +390,20 @@ def _charts(
         if not drawn:
             continue
         sensors = list(dict.fromkeys(sensor for sensor, _ in drawn))
-        shown = list(dict.fromkeys(metric for _, metric in drawn))
-        label = unit if len(metrics) > 1 or [unit] == metrics else f"{metrics[0]} ({unit})"
+        shown = list(dict.fromkeys(labels.get(metric, metric) for _, metric in drawn))
+        only = labels.get(metrics[0], metrics[0])
+        in_unit = "" if [unit] == metrics else f" ({unit})"
+        label = unit if len(metrics) > 1 else f"{only}{in_unit}"
         window = next(iter(drawn.values())).window
         yield Chart(
-            f"{', '.join(sensors)}: {', '.join(shown)}",
+            f"{', '.join(sensors)}: {', '.join(shown)}{in_unit}",
             label,
             [
-                Series(_name(sensor, metric, sensors, shown, several_axes=several_axes), series.band, series.events)
+                Series(
+                    _name(sensor, labels.get(metric, metric), sensors, shown, several_axes=several_axes),
+                    series.band,
+                    series.events,
+                )
                 for (sensor, metric), series in drawn.items()
             ],
             **({"window_us": window.length.days * DAILY.length_us or window.length_us} if window else {}),

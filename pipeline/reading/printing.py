@@ -20,7 +20,9 @@ import click
 from pipeline.cli.console import print_json
 from pipeline.cli.options import COUNT, Command, beam_flags
 from pipeline.cli.output import Output, output_option, print_arrow
+from pipeline.cloud.reading.frames import with_units
 from pipeline.core.notation.text import counted
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.tabular import Spool, write_arrow, write_csv, write_parquet
 
 if TYPE_CHECKING:
@@ -132,7 +134,12 @@ def format_options(command: Command) -> Command:
 
 
 def write_tables(
-    tables: Iterable["pyarrow.Table"], printing: Printing, rank: Callable[[str], Any], time: str, name: str
+    tables: Iterable["pyarrow.Table"],
+    schema: TableSchema,
+    printing: Printing,
+    rank: Callable[[str], Any],
+    time: str,
+    name: str,
 ) -> None:
     """Writes tables as one, or in parts by day and sensor.
 
@@ -141,6 +148,7 @@ def write_tables(
 
     Args:
         tables: the tables, at least one; their first column has the sensors.
+        schema: the table's schema, for the units and labels of metrics.
         printing: the format, and where it goes.
         rank: the place of a column, as for :class:`~pipeline.formats.tabular.Spool`.
         time: the name of the column with the times.
@@ -155,18 +163,18 @@ def write_tables(
         _print(_reader(first.schema, chain([first], tables)), printing)
         return
     with TemporaryDirectory(prefix="tidetable-") as folder:
-        spool = Spool(Path(folder), rank)
+        spool = Spool(Path(folder), rank if printing.in_columns else lambda _: 0)
         for table in tables:
             for part, rows in parted(table, printing, time):
                 spool.add(part, rows)
         if not printing.out:
-            _print(spool.read(""), printing)
+            _print(with_units(spool.read(""), schema, time), printing)
             return
         paths = {part: printing.out if printing.one_file else path_of(printing, part, name) for part in spool.parts}
         with _files(printing.out, list(paths.values())) as files:
             for part, path in paths.items():
                 with files[path].open("wb") as file:
-                    write_table(spool.read(part), file, printing)
+                    write_table(with_units(spool.read(part), schema, time), file, printing)
 
 
 def _reader(schema: "pyarrow.Schema", tables: Iterable["pyarrow.Table"]) -> "pyarrow.RecordBatchReader":

@@ -140,7 +140,7 @@ def _print_windows(
     start_us, end_us = last_day(*span_us)
     records = table.rollups(rollup.name, values, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill)
     found = list(records)
-    print_records(found, GROUPS, output)
+    print_records(found, GROUPS, table.schema, output)
     if all(record.filled for record in found):
         group = group_named(rollup, values)
         what = f"{' or '.join(metrics)} of " if metrics else ""
@@ -164,7 +164,7 @@ def _print_chosen(
         group_named(rollup, [""] * len(choices))  # raises
     start_us, end_us = last_day(*span_us)
     records = table.rollups_of(rollup.name, choices, start_us, end_us, tier=tier, metrics=metrics or None)
-    print_records(records, GROUPS, output, several=True)
+    print_records(records, GROUPS, table.schema, output, several=True)
     if lost := missing_before(records.incomplete_before_us, "windows"):
         click.echo(lost, err=True)
     if missing := [text for chosen in choices if rollup.by for text in chosen.missing]:
@@ -187,7 +187,7 @@ def _print_groups(
         start_us, end_us = last_day(start_us, end_us)
     records = table.groups(rollup.name, start_us, end_us, tier=tier, metrics=metrics or None, by=by, top=top)
     found = list(records)
-    print_records(found, GROUPS, output, several=True)
+    print_records(found, GROUPS, table.schema, output, several=True)
     if not found:
         which = f" with {by}" if by else f" with {' or '.join(metrics)}" if metrics else ""
         when = "" if start_us is None or end_us is None else _between(start_us, end_us)

@@ -19,6 +19,7 @@ from pipeline.cloud.reading.frames import (
     long_events,
     long_newest,
     long_windows,
+    long_with_units,
     rounded_statistics,
     window_rank,
     windows_table,
@@ -38,6 +39,7 @@ from pipeline.core.rows.records import (
     RawRecord,
     statistic_names,
 )
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import Window
 from pipeline.formats.tabular import json_values
 from pipeline.reading.printing import LINE, Printing, write_tables
@@ -72,13 +74,17 @@ class View(Generic[Record]):
     long: Callable[[Sequence[Record], bool], "pyarrow.Table"]  # with exact statistics if True
     rank: Callable[[str], Any]  # the place of a column
     time: str  # the column of times
-    table: Callable[[Sequence[Record], bool], Rows]  # with a column for the sensor or the fields of groups if True
+    table: Callable[
+        [Sequence[Record], bool, TableSchema], Rows
+    ]  # with a column for the sensor or the fields of groups if True
     heading: Callable[[Record], str]  # on a narrow terminal, headings and named lines replace the table
-    lines: Callable[[Record], list[tuple[TableColumn, str]]]
+    lines: Callable[[Record, TableSchema], list[tuple[TableColumn, str]]]
     subject: Callable[[Record], str]  # what it is about, for a heading
 
 
-def print_records(records: Iterable[Record], view: View[Record], printing: Printing, *, several: bool = False) -> None:
+def print_records(
+    records: Iterable[Record], view: View[Record], schema: TableSchema, printing: Printing, *, several: bool = False
+) -> None:
     """Prints records, or writes them to files: JSON and long rows as they arrive, all else once it is complete.
 
     Without records, prints nothing as a table or JSON, and a header as CSV, Parquet or Arrow.
@@ -86,6 +92,7 @@ def print_records(records: Iterable[Record], view: View[Record], printing: Print
     Args:
         records: the records to print.
         view: the view that renders the records.
+        schema: the table's schema, for the units and labels of metrics.
         printing: the format, and where it goes.
         several: whether records may belong to several sensors or groups; each is then printed with its own.
     """
@@ -93,23 +100,28 @@ def print_records(records: Iterable[Record], view: View[Record], printing: Print
         for record in records:
             print_json_line(view.json(record))
     elif printing.output != Output.TABLE:
-        write_tables(tables_of(iter(records), view, printing), printing, view.rank, view.time, view.name)
+        tables = tables_of(iter(records), view, schema, printing)
+        write_tables(tables, schema, printing, view.rank, view.time, view.name)
     elif listed := list(records):
-        print_table(*view.table(listed, several), lambda: (_block(record, view, several) for record in listed))
+        blocks = (_block(record, view, schema, several) for record in listed)
+        print_table(*view.table(listed, several, schema), lambda: blocks)
 
 
-def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequence[str] = ()) -> None:
+def print_blocks(
+    blocks: Iterable[EventBlock], schema: TableSchema, printing: Printing, metrics: Sequence[str] = ()
+) -> None:
     """Prints events that come as columns, as :func:`print_records` prints them one by one.
 
     Args:
         blocks: the events.
+        schema: the table's schema, for the units and labels of metrics.
         printing: the format, and where it goes.
         metrics: metrics that have a column in any case.
     """
     if printing.in_columns:
-        write_tables(event_tables(blocks, metrics), printing, RAW.rank, RAW.time, RAW.name)
+        write_tables(event_tables(blocks, metrics), schema, printing, RAW.rank, RAW.time, RAW.name)
     else:
-        print_records(chain.from_iterable(block.records() for block in blocks), RAW, printing, several=True)
+        print_records(chain.from_iterable(block.records() for block in blocks), RAW, schema, printing, several=True)
 
 
 def event_tables(blocks: Iterable[EventBlock], metrics: Sequence[str] = ()) -> Iterator["pyarrow.Table"]:
@@ -120,10 +132,10 @@ def event_tables(blocks: Iterable[EventBlock], metrics: Sequence[str] = ()) -> I
         yield pyarrow.table(event_columns(pyarrow, block, metrics))
 
 
-def print_window_blocks(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> None:
+def print_window_blocks(blocks: Iterable[EventBlock], window: Window, schema: TableSchema, printing: Printing) -> None:
     """Prints windows that come as columns, in a format that has columns. The arguments are those above."""
     tables = window_tables(blocks, window, printing)
-    write_tables(tables, printing, AGGREGATES.rank, AGGREGATES.time, AGGREGATES.name)
+    write_tables(tables, schema, printing, AGGREGATES.rank, AGGREGATES.time, AGGREGATES.name)
 
 
 def window_tables(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> Iterator["pyarrow.Table"]:
@@ -133,12 +145,14 @@ def window_tables(blocks: Iterable[EventBlock], window: Window, printing: Printi
         yield rounded_statistics(table) if printing.output == Output.CSV else table
 
 
-def tables_of(records: Iterator[Record], view: View[Record], printing: Printing) -> Iterator["pyarrow.Table"]:
+def tables_of(
+    records: Iterator[Record], view: View[Record], schema: TableSchema, printing: Printing
+) -> Iterator["pyarrow.Table"]:
     """Yields the records as tables, at least one; for JSON, with a column of lines."""
     some = list(islice(records, _TABLE_RECORDS))
     while True:
         if printing.long:
-            table = view.long(some, printing.output != Output.CSV)
+            table = long_with_units(view.long(some, printing.output != Output.CSV), schema)
             lines = _lines_of(table) if printing.output == Output.JSON else []
         elif printing.output == Output.JSON:
             table, lines = view.arrow(some), [json_line(view.json(record)) for record in some]
@@ -162,18 +176,18 @@ def _lines_of(table: "pyarrow.Table") -> list[str]:
     return [json_line(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
-def _block(record: Record, view: View[Record], several: bool) -> RowBlock:
+def _block(record: Record, view: View[Record], schema: TableSchema, several: bool) -> RowBlock:
     heading = f"{view.subject(record)}, {view.heading(record)}" if several else view.heading(record)
-    return RowBlock(heading, view.lines(record))
+    return RowBlock(heading, view.lines(record, schema))
 
 
-def _raw_table(records: Sequence[RawRecord], several: bool) -> Rows:
+def _raw_table(records: Sequence[RawRecord], several: bool, schema: TableSchema) -> Rows:
     columns: list[_Column] = [(word("sensor"), lambda record: record.sensor_id)] if several else []
     columns.append((word("event time"), lambda record: format_time(record.event_time_us)))
     if any(record.event_id for record in records):
         columns.append((word("event id"), lambda record: _printable(record.event_id)))
     metrics = sorted({metric for record in records for metric in record.readings})
-    columns += [(number(metric), partial(_reading, metric)) for metric in metrics]
+    columns += [(number(schema.title_of(metric)), partial(_reading, metric)) for metric in metrics]
     if any(record.metadata for record in records):
         columns.append((prose("metadata"), lambda record: joined(record.metadata)))
     return [column for column, _ in columns], ([text(record) for _, text in columns] for record in records)
@@ -183,8 +197,8 @@ def _reading(metric: str, record: RawRecord) -> str:
     return rounded(record.readings[metric]) if metric in record.readings else ""
 
 
-def _raw_lines(record: RawRecord) -> list[tuple[TableColumn, str]]:
-    readings = {metric: rounded(value) for metric, value in record.readings.items()}
+def _raw_lines(record: RawRecord, schema: TableSchema) -> list[tuple[TableColumn, str]]:
+    readings = {schema.title_of(metric): rounded(value) for metric, value in record.readings.items()}
     return [
         (word("event id"), _printable(record.event_id)),
         (prose("readings"), joined(readings)),
@@ -199,7 +213,7 @@ def _as_event(record: LatestRecord) -> RawRecord:
     return RawRecord(record.sensor_id, record.event_time_us, readings, metadata)
 
 
-def _window_table(records: Sequence[AggregateRecord | GroupRecord], several: bool) -> Rows:
+def _window_table(records: Sequence[AggregateRecord | GroupRecord], several: bool, schema: TableSchema) -> Rows:
     columns: list[_Column] = []
     groups = [record for record in records if isinstance(record, GroupRecord)]
     if several and not groups:
@@ -216,11 +230,11 @@ def _window_table(records: Sequence[AggregateRecord | GroupRecord], several: boo
     columns.append((number("events"), lambda record: str(record.reading_count)))
     names = statistic_names(record.metrics.values() for record in records)
     rows = (
-        [*(text(record) for _, text in columns), metric, *_statistics(names, summary)]
+        [*(text(record) for _, text in columns), schema.title_of(metric), *_statistics(names, summary)]
         for record in records
         for metric, summary in record.metrics.items() or _NO_METRIC
     )
-    return [*(column for column, _ in columns), word("metric"), *map(number, names)], rows
+    return [*(column for column, _ in columns), prose("metric"), *map(number, names)], rows
 
 
 def _field(name: str, record: GroupRecord) -> str:
@@ -232,9 +246,12 @@ def _statistics(names: Iterable[str], summary: MetricSummary) -> Iterable[str]:
     return (_statistic(name, found[name]) if name in found else "" for name in names)
 
 
-def _aggregate_lines(record: AggregateRecord | GroupRecord) -> list[tuple[TableColumn, str]]:
+def _aggregate_lines(record: AggregateRecord | GroupRecord, schema: TableSchema) -> list[tuple[TableColumn, str]]:
     return [
-        (prose(metric), joined({name: _statistic(name, x) for name, x in summary.statistics().items()}))
+        (
+            prose(schema.title_of(metric)),
+            joined({name: _statistic(name, x) for name, x in summary.statistics().items()}),
+        )
         for metric, summary in record.metrics.items()
     ]
 
@@ -258,9 +275,9 @@ LATEST = View(
     lambda records, _: long_newest(records),
     event_rank,
     EVENT_TIME,
-    lambda records, several: _raw_table([_as_event(record) for record in records], several),
+    lambda records, several, schema: _raw_table([_as_event(record) for record in records], several, schema),
     lambda record: format_time(record.event_time_us),
-    lambda record: _raw_lines(_as_event(record)),
+    lambda record, schema: _raw_lines(_as_event(record), schema),
     lambda record: record.sensor_id,
 )
 AGGREGATES = View(

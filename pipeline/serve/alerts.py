@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from pipeline.cloud.reading.alert_reader import AlertReader
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.alerts.alert_rows import FIELDS, firing_now, history
+from pipeline.core.alerts.alert_rows import FIELDS, ValueFacts, firing_now, history
 from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.events.event import checked_sensor_id
@@ -26,7 +26,20 @@ router = APIRouter(
     prefix=api.router.prefix, dependencies=api.router.dependencies, responses=api.router.responses, tags=["alerts"]
 )
 
-_RULE_FIELDS = ("rule", "condition", "severity", "metric", "of", "tier", "kind", "low", "high", "per_s", "unit")
+_RULE_FIELDS = (
+    "rule",
+    "condition",
+    "severity",
+    "metric",
+    "of",
+    "tier",
+    "kind",
+    "low",
+    "high",
+    "per_s",
+    "unit",
+    "label",
+)
 
 RuleName = Annotated[Text, Query(alias="rule", description="Only alerts of this rule.")]
 OfSensor = Annotated[
@@ -67,10 +80,10 @@ async def alerts(
         reader = AlertReader(table, asked.reads.rules)
         records = reader.records(rule or None, sensor, lately=span is None)
         if span is None:
-            firing = firing_now(records, prefix, reader.units)
+            firing = firing_now(records, prefix, reader.values)
             found = sorted(firing, key=lambda each: parse_time(each["event_time"]), reverse=True)
         else:
-            found = history(records, *span, prefix, reader.units)[::-1]
+            found = history(records, *span, prefix, reader.values)[::-1]
         page = found[:limit]
         now_us = time.time_ns() // 1000
         form = Forms(
@@ -95,14 +108,14 @@ async def rules(asked: Asked, sensor_id: Watching = "") -> Response:
     def read(table: SensorTable) -> Response:
         reader = AlertReader(table, asked.reads.rules)
         watching = [rule for rule in reader.rules.rules if not sensor_id or rule.matches(sensor_id)]
-        rows = [_rule_row(rule, reader.units.get(rule.name)) for rule in watching]
+        rows = [_rule_row(rule, reader.values.get(rule.name, ValueFacts())) for rule in watching]
         records = (row | {"metadata": dict(rule.metadata)} for rule, row in zip(watching, rows, strict=True))
         return asked.page(table, Forms("rules", records, rows, lambda: _arrow(rows, _RULE_FIELDS)))
 
     return await asked.answer(read)
 
 
-def _rule_row(rule: Rule, unit: str | None) -> dict[str, Any]:
+def _rule_row(rule: Rule, facts: ValueFacts) -> dict[str, Any]:
     condition = rule.condition
     return {
         "rule": rule.name,
@@ -115,7 +128,8 @@ def _rule_row(rule: Rule, unit: str | None) -> dict[str, Any]:
         "low": condition and condition.low,
         "high": condition and condition.high,
         "per_s": rule.per_us / 1e6 or None,
-        "unit": unit,
+        "unit": facts.unit,
+        "label": facts.label,
     }
 
 

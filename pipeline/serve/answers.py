@@ -6,6 +6,7 @@ The thread that reads an answer renders it, without the models: to check ten tho
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from fastapi import Depends
@@ -13,9 +14,11 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pipeline.cloud.reading.frames import WINDOW_START, long_with_units, with_units
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.points import Points
 from pipeline.core.answers.record_json import point_rows, points_json
+from pipeline.core.events.file_columns import EVENT_TIME
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.serve.parameters import ARROW, Format, format_of
@@ -34,6 +37,7 @@ class _Json(BaseModel):
 
 _LAST: Mapping[str, str] = {}
 _UNITS = Field(description="The units of metrics that declare one, by metric.", examples=[{"pm10": "µg/m³"}])
+_LABELS = Field(description="The labels of metrics that declare one, by metric.", examples=[{"pm10": "Fine dust"}])
 _TIME_ZONE = Field(description="The time zone of times in the request that have no offset.", examples=["UTC"])
 
 
@@ -41,6 +45,11 @@ class ProblemJson(_Json):
     """The reason why a request has no answer."""
 
     error: str = Field(description="The problem and its remedy.")
+
+
+class _UnitsJson(_Json):
+    units: dict[str, str] = _UNITS
+    labels: dict[str, str] = _LABELS
 
 
 class TierJson(_Json):
@@ -60,7 +69,7 @@ class RollupJson(_Json):
     metrics: list[str] = Field(description="Globs of the metrics that are merged.")
 
 
-class SchemaJson(_Json):
+class SchemaJson(_UnitsJson):
     """A table and its schema."""
 
     project: str
@@ -69,7 +78,6 @@ class SchemaJson(_Json):
     tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
     rollups: list[RollupJson] = Field(description="What sensors are grouped by.")
-    units: dict[str, str] = _UNITS
     metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --format toml prints it.")
 
@@ -96,11 +104,10 @@ class SensorsJson(_SearchedJson):
     sensors: list[str]
 
 
-class MetricsJson(_PageJson):
+class MetricsJson(_PageJson, _UnitsJson):
     """Names of metrics."""
 
     metrics: list[str]
-    units: dict[str, str] = _UNITS
 
 
 class PlacesJson(_Json):
@@ -123,11 +130,10 @@ class NewestJson(_Json):
     metadata_times: dict[str, str] | None = Field(default=None, description="The event time of each metadata entry.")
 
 
-class LatestJson(_SearchedJson):
+class LatestJson(_SearchedJson, _UnitsJson):
     """The newest readings of sensors."""
 
     sensors: list[NewestJson]
-    units: dict[str, str] = _UNITS
     more: bool = Field(description="Whether other sensors follow.")
     count: int | None = Field(default=None, description="Only with silent_for: the number of silent sensors.")
 
@@ -142,7 +148,7 @@ class EventJson(_Json):
     metadata: dict[str, str]
 
 
-class EventsJson(_RangeJson):
+class EventsJson(_RangeJson, _UnitsJson):
     """Events, the newest first."""
 
     events: list[EventJson]
@@ -161,7 +167,7 @@ class AggregateJson(_Json):
     )
 
 
-class AggregatesJson(_RangeJson):
+class AggregatesJson(_RangeJson, _UnitsJson):
     """Windows, the oldest first."""
 
     aggregates: list[AggregateJson]
@@ -205,7 +211,7 @@ class GroupWindowJson(GroupJson):
     )
 
 
-class GroupsJson(_RangeJson):
+class GroupsJson(_RangeJson, _UnitsJson):
     """Groups of a roll-up."""
 
     groups: list[GroupWindowJson]
@@ -213,7 +219,7 @@ class GroupsJson(_RangeJson):
     count: int = Field(description="The number of all.")
 
 
-class GroupWindowsJson(_RangeJson):
+class GroupWindowsJson(_RangeJson, _UnitsJson):
     """Windows of a group, the oldest first."""
 
     windows: list[GroupWindowJson]
@@ -234,6 +240,8 @@ class PointsJson(_Json):
 
     sensor_id: str
     metric: str
+    unit: str | None = Field(description="The unit of the values, if the schema declares it.")
+    label: str | None = Field(description="The label of the metric, if the schema declares it.")
     source: str = Field(description="raw, or the tier whose windows answer.", examples=["raw", "1m"])
     exact: bool = Field(description="Whether the line looks like one through all readings, in columns of this width.")
     incomplete_before: str | None = Field(
@@ -256,6 +264,7 @@ class AlertJson(_Json):
     since: str = Field(description="The time from which the condition had held.")
     value: float | str | None = Field(description="The value that led to it; null for silence.")
     unit: str | None = Field(description="The unit of the value, if the schema declares it.")
+    label: str | None = Field(description="The label of the metric, if the schema declares it.")
     severity: str
     age_s: float = Field(description="Seconds since the event time, by the server's clock.")
 
@@ -285,6 +294,7 @@ class RuleJson(_Json):
     high: float | None = Field(description="The upper limit; the same if there is only one.")
     per_s: float | None = Field(description="The seconds to which the limits of a change refer; null for other limits.")
     unit: str | None = Field(description="The unit of the limits, if the schema declares it.")
+    label: str | None = Field(description="The label of the metric, if the schema declares it.")
 
 
 class RulesJson(_PageJson):
@@ -355,11 +365,28 @@ class Question:
         link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
         if self.format == Format.ARROW:
             facts = {name: value for name, value in more.items() if isinstance(value, str)}
-            return Response(_ipc(page.arrow().replace_schema_metadata(facts)), media_type=ARROW, headers=link)
+            rows = _with_units(page.arrow(), table.schema).replace_schema_metadata(facts)
+            return Response(_ipc(rows), media_type=ARROW, headers=link)
         counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
         listed = {"rows": list(page.rows)} if self.format == Format.FLAT else {page.name: list(page.records)}
         content = {**listed, **more, "next": next_page, **counts}
         return Response(_as_json(content), media_type="application/json", headers=link)
+
+
+def _with_units(table: "pyarrow.Table", schema: TableSchema) -> "pyarrow.Table":
+    if {"metric", "value"} <= set(table.column_names):
+        return long_with_units(table, schema)
+    time = WINDOW_START if WINDOW_START in table.column_names else EVENT_TIME
+    return with_units(table.to_reader(), schema, time).read_all()
+
+
+def declared_in(schema: TableSchema, names: Iterable[Iterable[str]]) -> dict[str, dict[str, str]]:
+    """Returns the units and the labels of the metrics that records have."""
+    metrics = set(chain.from_iterable(names))
+    return {
+        name: {metric: text for metric, text in declared.items() if metric in metrics}
+        for name, declared in (("units", schema.units), ("labels", schema.labels))
+    }
 
 
 def the_reads(request: Request) -> Reads:
@@ -374,10 +401,11 @@ def _question(request: Request, asked: Annotated[Format, Depends(format_of)]) ->
 Asked = Annotated[Question, Depends(_question)]
 
 
-def rendered_points(points: Points, asked: Format, zone: str) -> Response:
+def rendered_points(points: Points, asked: Format, zone: str, schema: TableSchema) -> Response:
     """Renders the points of a line, and the zone of the range that was asked for."""
+    content = points_json(points, schema)
     if asked != Format.ARROW:
-        content = points_json(points) | {"rows_read": points.rows_read, "time_zone": zone}
+        content |= {"rows_read": points.rows_read, "time_zone": zone}
         if asked == Format.FLAT:
             del content["points"]
             content["rows"] = list(point_rows(points))
@@ -386,7 +414,7 @@ def rendered_points(points: Points, asked: Format, zone: str) -> Response:
 
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
     values = pyarrow.array([point.value for point in points.points], pyarrow.float64())
-    facts = {name: str(value) for name, value in points_json(points).items() if name != "points" and value is not None}
+    facts = {name: str(value) for name, value in content.items() if name != "points" and value is not None}
     facts["time_zone"] = zone
     return Response(_ipc(pyarrow.table({"time": times, "value": values}, metadata=facts)), media_type=ARROW)
 

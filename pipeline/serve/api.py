@@ -1,7 +1,6 @@
 """The HTTP API, version 1: sensors, newest readings, events, aggregates and the schema of one table."""
 
 import time
-from collections.abc import Container
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -33,7 +32,7 @@ from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows import parse_window
 from pipeline.serve import answers
-from pipeline.serve.answers import Asked, Forms, latest_arrow, names_form, rendered_points, the_reads
+from pipeline.serve.answers import Asked, Forms, declared_in, latest_arrow, names_form, rendered_points, the_reads
 from pipeline.serve.parameters import (
     After,
     End,
@@ -96,6 +95,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
         latest=found.latest is not None,
         rollups=[answers.RollupJson(**rollup_json(found, rollup)) for rollup in found.rollups],
         units=dict(found.units),
+        labels=dict(found.labels),
         metadata_in_keys=found.key.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
@@ -176,7 +176,7 @@ async def latest(
                 lambda: latest_arrow(records),
             ),
             {} if last is None else {"after": last},
-            units=_units(table, {metric for record in records for metric in record.readings}),
+            **declared_in(table.schema, (record.readings for record in records)),
             **facts,
         )
 
@@ -201,7 +201,7 @@ async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Resp
         else:
             last = table.events(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return asked.page(table, names_form("metrics", "metric", sorted(found)), units=_units(table, found))
+        return asked.page(table, names_form("metrics", "metric", sorted(found)), **declared_in(table.schema, [found]))
 
     return await asked.answer(read)
 
@@ -254,6 +254,7 @@ async def events(
             # The next page covers the same range, however far "now" has moved.
             {} if page.last is None else {"start": format_time(start_us), "end": format_time(page.last)},
             time_zone=zone,
+            **declared_in(table.schema, (record.readings for record in page.records)),
         )
 
     return await asked.answer(read)
@@ -314,6 +315,7 @@ async def aggregates(
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
             time_zone=zone,
+            **declared_in(table.schema, (record.metrics for record in page.records)),
         )
 
     return await asked.answer(read)
@@ -339,17 +341,13 @@ async def points(
 
     def read(table: SensorTable) -> Response:
         found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=MOST_ROWS)
-        return rendered_points(found, asked.format, zone)
+        return rendered_points(found, asked.format, zone, table.schema)
 
     return await asked.answer(read)
 
 
 def _searched(search: str, page: Page[str, str]) -> dict[str, str | None]:
     return {"searched_to": page.last} if search else {}
-
-
-def _units(table: SensorTable, metrics: Container[str]) -> dict[str, str]:
-    return {metric: unit for metric, unit in table.schema.units.items() if metric in metrics}
 
 
 def age(now_us: int, time_us: int) -> dict[str, float]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,16 +14,18 @@ from starlette.requests import Request
 
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.connection.problems import ServerError
 from pipeline.cloud.reading.alert_reader import KnownRules
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.retention_notes import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 
 # Reads at a time. Further requests wait for one of them: more threads would only make each read slower.
 _THREADS = 6
 _LONGEST_WAIT_S = 60.0  # for a free thread
+_DECLARED_S = 60.0  # for so long, units and labels are taken for known
 
 _T = TypeVar("_T")
 
@@ -50,7 +54,7 @@ class Reads:
 
     Attributes:
         name: the table.
-        schema: the table's schema at the time of the connection.
+        schema: the table's schema at the time of the connection, with the units and labels of the last minute or so.
         timeout_s: the seconds that a read may take once it has begun.
         rules: the rules of the table's alerts.
     """
@@ -61,6 +65,7 @@ class Reads:
         self.timeout_s = timeout_s
         self.rules = KnownRules()
         self._rows = rows
+        self._declared_at = time.monotonic()
         self._retention = KnownRetention(rows.name, schema)
         self._connection = connection
         self._threads = ThreadPoolExecutor(_THREADS, "read")
@@ -93,6 +98,7 @@ class Reads:
         def reading() -> _T:
             loop.call_soon_threadsafe(begun.set)
             rows = self._rows.until(stopped)
+            self._renew_declared(rows)
             with SensorTable(
                 rows, self.schema, ExitStack(), on_foreign=lambda _: None, retention=self._retention
             ) as table:
@@ -113,6 +119,15 @@ class Reads:
             stopped.set()
             for future in (work, beginning, gone):
                 future.cancel()
+
+    def _renew_declared(self, rows: RowReader) -> None:
+        """Reads the declarations of metrics again if they are old: all else of a schema stays as long as its rows."""
+        now = time.monotonic()
+        if now < self._declared_at + _DECLARED_S:
+            return
+        self._declared_at = now  # other threads go on with what is known
+        with suppress(ServerError, SchemaError):  # the read itself reports a table that is out of reach
+            self.schema = replace(self.schema, declared=agreed_schema(rows).declared)
 
 
 async def _first_of(seconds: float, *futures: asyncio.Future[Any]) -> bool:

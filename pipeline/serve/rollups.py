@@ -20,7 +20,7 @@ from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import Window, parse_window
 from pipeline.serve import answers, api
-from pipeline.serve.answers import Asked, Forms, names_arrow, names_form
+from pipeline.serve.answers import Asked, Forms, declared_in, names_arrow, names_form
 from pipeline.serve.parameters import (
     End,
     Filling,
@@ -116,7 +116,8 @@ async def groups(
         found = list(records)
         page = found[:limit]
         form = _form("groups", page, metrics)
-        return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone)
+        units = declared_in(table.schema, (record.metrics for record in page))
+        return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone, **units)
 
     return await asked.answer(read)
 
@@ -158,6 +159,7 @@ async def windows(
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
             time_zone=zone,
+            **declared_in(table.schema, (record.metrics for record in page.records)),
         )
 
     return await asked.answer(read)

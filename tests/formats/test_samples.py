@@ -61,7 +61,10 @@ def test_a_german_spreadsheet(tmp_path: Path) -> None:
         "thousands": ".",
         "null": ["-"],
         "csv": {"delimiter": ";", "encoding": "cp1252"},
-        "readings": {"temperatur_c": '"Temperatur (°C)"', "abfluss_l_s": '"Abfluss (l/s)"'},
+        "readings": {
+            "temperatur_c": {"path": '"Temperatur (°C)"', "unit": "°C"},
+            "abfluss_l_s": {"path": '"Abfluss (l/s)"', "unit": "l/s"},
+        },
         "metadata": {"Status": "Status"},
     }
     assert "# doubt: its times have no offset" in text
@@ -75,7 +78,7 @@ def test_an_american_spreadsheet(tmp_path: Path) -> None:
     document, _, events = drafted(tmp_path / "a.csv", AMERICAN)
     assert (document["sensor"], document["null"]) == ('"Device ID"', ["NA"])
     assert document["time"] == {"path": "{Date} {Time}", "format": "%m/%d/%Y %I:%M:%S %p", "time_zone": "UTC"}
-    assert document["readings"]["humidity_percent"] == {"path": '"Humidity %"', "suffix": "%"}
+    assert document["readings"]["humidity_percent"] == {"path": '"Humidity %"', "suffix": "%", "unit": "%"}
     assert events == [
         ("A-1", 1_771_324_200_000_000, {"temp_f": 71.2, "humidity_percent": 48.0}, {}),
         ("A-1", 1_771_454_400_000_000, {"temp_f": 71.4, "humidity_percent": 47.0, "Battery": 3.1}, {}),

@@ -19,7 +19,7 @@ from tests.support.alerts import in_order
 from tests.support.rows import decoded
 from tests.support.tables import write
 
-UNITS = SCHEMA + '[metrics.t]\nunit = "µg/m³"\n'
+UNITS = SCHEMA + '[metrics.t]\nunit = "µg/m³"\nlabel = "Dust"\n'
 RULES = """
 [[rule]]
 name = "warm"
@@ -100,6 +100,7 @@ def test_what_fires_now(address):
         "since": format_time(NOW - 59 * MINUTE),
         "value": 20.25,
         "unit": "µg/m³",
+        "label": "Dust",
         "severity": "page",
     }
     assert (found["count"], found["more"], found["foreign_rows"]) == (3, False, 0)
@@ -148,6 +149,7 @@ def test_rules(address):
         "high": 1000,
         "per_s": None,
         "unit": "µg/m³",
+        "label": "Dust",
         "metadata": {"site": "<b>north</b>"},
     }
     assert (found["mean"]["of"], found["mean"]["tier"], found["silent"]["low"]) == ("avg", "1h", None)
@@ -175,7 +177,7 @@ def test_limits_in_a_chart(chromium, address):
         expect(page.locator("[data-chart]")).to_have_attribute("aria-label", re.compile("warm fires above 10 µg/m³"))
         expect(page.locator("[data-firing] li")).to_have_count(1)
         expect(page.locator("[data-firing]")).to_contain_text("warm fires since ")
-        expect(page.locator("[data-firing]")).to_contain_text(": 11.5 µg/m³, t above 10")
+        expect(page.locator("[data-firing]")).to_contain_text(": Dust 11.5 µg/m³, t above 10")
         page.get_by_role("checkbox", name="mean").uncheck()
         expect(limits).to_have_count(2)  # nothing shows the mean
 
@@ -212,7 +214,7 @@ def test_the_page(chromium, address):
         expect(page.get_by_role("heading", name="Alerts")).to_be_visible()
         expect(page.locator("tbody tr")).to_have_count(3)
         expect(page.locator("[data-status]")).to_have_text("3 alerts")
-        expect(page.locator("tbody tr td.value").first).to_have_text("20.25 µg/m³")
+        expect(page.locator("tbody tr td.value").first).to_have_text("Dust 20.25 µg/m³")
         expect(page.locator("tbody tr td.since").first).to_have_text(re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"))
         page.get_by_label("Show").select_option("the last 24 hours")
         expect(page.locator("tbody tr")).to_have_count(5)

@@ -305,6 +305,34 @@ def test_the_documentation_page_works_without_a_network(api):
     assert all(len(methods["get"]["summary"].split()) > 2 for methods in paths.values())
 
 
+def test_units_and_labels(bigtable):
+    """They stand beside the records whose metrics have them; in Arrow, with the columns."""
+    text = 'latest = "latest"\n[metrics.t]\nunit = "µg/m³"\nlabel = "Dust"\n[metrics.other]\nunit = "V"\n'
+    facts = {"units": {"t": "µg/m³"}, "labels": {"t": "Dust"}}
+    with serving(table_of(EVENTS, text + "[rollups]\nfleet = { by = [] }\n")) as address:
+        root = f"{address}/api/v1"
+        assert (
+            get(f"{root}/schema").json.items()
+            >= {"labels": {"t": "Dust"}, "units": {"t": "µg/m³", "other": "V"}}.items()
+        )
+        for path in (
+            "latest",
+            "metrics?sensor=old",
+            "range?sensor=old&start=2020-01-01",
+            f"aggregates?sensor=hall-1&{RANGE}",
+        ):
+            assert get(f"{root}/{path}").json.items() >= facts.items(), path
+        point = get(f"{root}/points?sensor=hall-1&metric=t&{RANGE}").json
+        assert (point["unit"], point["label"]) == ("µg/m³", "Dust")
+        assert get(f"{root}/rollups/windows?rollup=fleet&{RANGE}").json["units"] == {}
+        table = pyarrow.ipc.open_stream(get(f"{root}/aggregates?sensor=hall-1&{RANGE}&format=arrow").body).read_all()
+        assert table.schema.field("avg_t").metadata[b"unit"].decode() == "µg/m³"
+        table = pyarrow.ipc.open_stream(get(f"{root}/latest?format=arrow").body).read_all()
+        assert {(row["metric"], row["unit"], row["label"]) for row in table.to_pylist()} == {
+            ("t", "µg/m³", "Dust"), ("u", None, None),
+        }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "text",
     [

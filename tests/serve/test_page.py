@@ -144,18 +144,24 @@ def chart_name(metric):
 
 
 def test_units(chromium, bigtable):
-    """The unit of a metric stands beside its values: in the list, at a glance, in the chart and in its table."""
-    units = '[metrics.temperature]\nunit = "°C"\n'
+    """A metric's label and unit stand beside its values: in the list, at a glance, in the chart, its table and file."""
+    units = '[metrics.temperature]\nunit = "°C"\nlabel = "Air"\n'
     with serving(table_of(events(), SCHEMA + units)) as address, opened(chromium, address) as page:
-        expect(page.locator("tr[data-sensor=roof] .reading")).to_have_text(["humidity 50", "temperature 20 °C"])
+        expect(page.locator("tr[data-sensor=roof] .reading")).to_have_text(["humidity 50", "Air 20 °C"])
         page.goto(f"{address}/#/chart?sensor=hall-2")
-        expect(page.locator(".small[data-metric=temperature]")).to_contain_text("20 to 26 °C")
+        expect(page.locator(".small[data-metric=temperature]")).to_have_text(re.compile("^Air.*20 to 26 °C$"))
         page.locator(".small[data-metric=temperature]").click()
         page.locator(".u-over").hover()
         expect(page.locator("[data-legend]")).to_contain_text(re.compile(r"min to max \d+ to \d+ °C"))
         expect(page.locator("[data-chart]")).to_have_attribute("aria-label", re.compile("between 20 and 26 °C"))
+        expect(page.locator("h1")).to_have_text("Air")
         page.get_by_text("The same as a table").click()
         expect(page.locator("[data-values] th").last).to_have_text("avg (°C)")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Download").click()
+        header, first, *_ = saved.value.path().read_text().splitlines()
+        assert header.startswith("sensor_id,metric,label,unit,time,window,")
+        assert first.startswith("hall-2,temperature,Air,°C,")
 
 
 def test_windows_that_lack_data(chromium, address):

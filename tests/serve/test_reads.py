@@ -4,13 +4,17 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from pipeline.cloud.scanning.row_reader import ReadStopped
 from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.schema_store import read_stored, write_schema
 from pipeline.core.events.event import Event
+from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
+from pipeline.serve import reads as reads_module
 from pipeline.serve.reads import ClientLeft, Reads, TookTooLong, page_by_time, searched_page
 from tests.faults.tcp_proxy import TcpProxy
 from tests.serve.serving import get, serving, table_of
@@ -49,6 +53,17 @@ def test_a_result_and_an_error(reads):
     assert run(reads.answer(Client(), lambda table: len(list(table.events("a", 0, T + 1))))) == 3000
     with pytest.raises(ValueError, match="the range is empty"):
         run(reads.answer(Client(), lambda table: table.events("a", 1, 0)))
+
+
+def test_units_of_the_last_minute(reads, monkeypatch):
+    """A unit that the table declares later reaches the next answers; a change of the rows does not."""
+    later = parse_schema('tiers = { 1d = "days" }\n[metrics.t]\nunit = "K"')
+    assert write_schema(reads.name, later, over=read_stored(reads.name).text)
+    known = run(reads.answer(Client(), lambda table: table.schema))
+    assert known.units == {}
+    monkeypatch.setattr(reads_module, "_DECLARED_S", 0)
+    assert run(reads.answer(Client(), lambda table: table.schema)) == replace(known, declared=reads.schema.declared)
+    assert reads.schema.units == {"t": "K"}
 
 
 def test_a_client_that_leaves_ends_the_read(reads):

@@ -69,7 +69,7 @@ class WatchedGroup:
         self._killed, self._latest_before = False, self.latest
         self.use(*rules)
         self._alerts = GroupAlerts(
-            "table", self, replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric(unit="°C")})
+            "table", self, replace(TableSchema.for_new_table(), declared={"t": DeclaredMetric("°C", "Air")})
         )
         self.restart()
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables.alert_store import read_rules
-from pipeline.core.alerts.alert_rows import AlertRecord
+from pipeline.core.alerts.alert_rows import AlertRecord, ValueFacts
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.notation.text import shown
 
@@ -46,11 +46,11 @@ class AlertReader:
         return self._known(self._table)
 
     @cached_property
-    def units(self) -> Mapping[str, str]:
-        """The units of the values that rules look at, by the rule's name. Reads no rules if no metric has a unit."""
+    def values(self) -> Mapping[str, ValueFacts]:
+        """The units and labels of the values that rules look at, by rule. Reads no rules if the schema has neither."""
         schema = self._table.schema
-        rules = self.rules.rules if schema.units else ()
-        return {rule.name: unit for rule in rules if (unit := rule.unit_in(schema))}
+        rules = self.rules.rules if schema.units or schema.labels else ()
+        return {rule.name: ValueFacts(rule.unit_in(schema), rule.label_in(schema)) for rule in rules}
 
     def records(
         self, rule: str | None = None, sensor_id: str | None = None, *, lately: bool = False

@@ -6,11 +6,20 @@ A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[fram
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, METADATA, SENSOR_ID, metadata_column, reading_column
+from pipeline.core.events.file_columns import (
+    EVENT_ID,
+    EVENT_TIME,
+    METADATA,
+    READING,
+    SENSOR_ID,
+    metadata_column,
+    reading_column,
+)
 from pipeline.core.notation.cell_values import shortest
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, EventBlock, GroupRecord, RawRecord, statistics_of
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.core.windows import Window
 
@@ -197,6 +206,48 @@ def rounded_statistics(table: "pyarrow.Table") -> "pyarrow.Table":
         if arrow.types.is_floating(field.type) and split_qualifier(field.name)[0].name not in _READINGS:
             values = [value if value is None else shortest(value) for value in table.column(place).to_pylist()]
             table = table.set_column(place, field, arrow.array(values, field.type))
+    return table
+
+
+def with_units(table: "pyarrow.RecordBatchReader", schema: TableSchema, time: str) -> "pyarrow.RecordBatchReader":
+    """Returns rows whose columns of metrics have their metric, unit and label as metadata, if the schema declares any.
+
+    Args:
+        table: rows of events or of windows.
+        schema: the table's schema.
+        time: the name of the column of times, by which windows differ from events.
+    """
+    import pyarrow as arrow
+
+    fields = [_with_unit(field, schema, time) for field in table.schema]
+    return arrow.RecordBatchReader.from_batches(arrow.schema(fields, table.schema.metadata), table)
+
+
+def _with_unit(field: "pyarrow.Field", schema: TableSchema, time: str) -> "pyarrow.Field":
+    metric, statistic = field.name.removeprefix(READING), None
+    if time == WINDOW_START:
+        try:
+            kind, metric = split_qualifier(field.name)
+        except ValueError:
+            return field
+        statistic = kind.name
+    if metric not in schema.declared or (statistic is None and field.name != reading_column(metric)):
+        return field
+    facts = {"metric": metric, "unit": schema.unit_of(metric, statistic), "label": schema.labels.get(metric)}
+    return field.with_metadata({name: text for name, text in facts.items() if text})
+
+
+def long_with_units(table: "pyarrow.Table", schema: TableSchema) -> "pyarrow.Table":
+    """Returns a table with a row for each reading or statistic, with columns of units and labels, if there are any."""
+    import pyarrow as arrow
+
+    metrics = table["metric"].to_pylist()
+    statistics = table["statistic"].to_pylist() if "statistic" in table.column_names else [None] * len(metrics)
+    if schema.units:
+        units = list(map(schema.unit_of, metrics, statistics))
+        table = table.append_column("unit", arrow.array(units, arrow.string()))
+    if schema.labels:
+        table = table.append_column("label", arrow.array(map(schema.labels.get, metrics), arrow.string()))
     return table
 
 

@@ -34,7 +34,9 @@ class Alert(NamedTuple):
     content: str
 
 
-def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, unit: str | None = None) -> Alert:
+def alert_of(
+    rule: Rule, sensor_id: str, transition: Transition, table: str, unit: str | None = None, label: str | None = None
+) -> Alert:
     """Returns what is told about a transition.
 
     Args:
@@ -43,6 +45,7 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, uni
         transition: the transition. Its time is the alert's number.
         table: the id of the table.
         unit: the unit of the rule's metric, if the schema has one.
+        label: the label of the rule's metric, if the schema has one.
     """
     time_us, kind, value, since_us, of_window = transition
     parts = (table, rule.name, sensor_id, kind, time_us)
@@ -55,6 +58,7 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, uni
         "since": format_time(since_us),
         "value": None if value is None else json_number(value),
         "unit": unit,
+        "label": label,
         "condition": rule.summary,
         "severity": rule.severity,
         "table": table,

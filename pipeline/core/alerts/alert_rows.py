@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, RESOLVED, Kind, Track, Transition
 from pipeline.core.alerts.rules import RULE_NAME, Rule
@@ -29,13 +29,22 @@ HISTORY = CellSelection((FAMILY,))
 LATELY = CellSelection((FAMILY,), versions=1)
 """The cells that tell what fires now, however long the history is."""
 
-FIELDS = ("rule", "sensor_id", "kind", "event_time", "since", "value", "unit", "severity")
+FIELDS = ("rule", "sensor_id", "kind", "event_time", "since", "value", "unit", "label", "severity")
 """The fields of an alert in answers."""
 
-_NONE: Mapping[str, str] = {}
 _PREFIX = b"alert#"
 _BEYOND = re.compile(r"\d{3}")
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+
+
+class ValueFacts(NamedTuple):
+    """The unit of the values that a rule looks at, and the label of their metric, if the schema has them."""
+
+    unit: str | None = None
+    label: str | None = None
+
+
+_NONE: Mapping[str, ValueFacts] = {}
 
 
 @dataclass(frozen=True)
@@ -149,22 +158,26 @@ def _parse_cell(cell: Cell) -> tuple[Transition, str, str]:
 
 
 def firing_now(
-    records: Iterable[AlertRecord], prefix: str = "", units: Mapping[str, str] = _NONE
+    records: Iterable[AlertRecord], prefix: str = "", values: Mapping[str, ValueFacts] = _NONE
 ) -> Iterator[dict[str, Any]]:
     """Yields the alerts that fire, of sensors whose ids begin so.
 
     Args:
         records: the alerts.
         prefix: the beginning of the sensors' ids.
-        units: the units of values, by the rule's name.
+        values: the units and labels of values, by the rule's name.
     """
     for record in records:
         if record.is_firing and record.sensor_id.startswith(prefix):
-            yield _answer(record, record.transitions[-1], units)
+            yield _answer(record, record.transitions[-1], values)
 
 
 def history(
-    records: Iterable[AlertRecord], start_us: int, end_us: int, prefix: str = "", units: Mapping[str, str] = _NONE
+    records: Iterable[AlertRecord],
+    start_us: int,
+    end_us: int,
+    prefix: str = "",
+    values: Mapping[str, ValueFacts] = _NONE,
 ) -> list[dict[str, Any]]:
     """Returns the transitions to firing and resolved within a span of event time, oldest first."""
     found = [
@@ -174,10 +187,11 @@ def history(
         for each in record.alerts
         if start_us <= each.time_us < end_us
     ]
-    return [_answer(record, each, units) for *_, record, each in sorted(found, key=lambda one: one[:2])]
+    return [_answer(record, each, values) for *_, record, each in sorted(found, key=lambda one: one[:2])]
 
 
-def _answer(record: AlertRecord, transition: Transition, units: Mapping[str, str]) -> dict[str, Any]:
+def _answer(record: AlertRecord, transition: Transition, values: Mapping[str, ValueFacts]) -> dict[str, Any]:
+    facts = values.get(record.rule, ValueFacts())
     time_us, kind, value, since_us, _ = transition
     return {
         "rule": record.rule,
@@ -186,6 +200,7 @@ def _answer(record: AlertRecord, transition: Transition, units: Mapping[str, str
         "event_time": format_time(time_us),
         "since": format_time(since_us),
         "value": None if value is None else json_number(value),
-        "unit": units.get(record.rule),
+        "unit": facts.unit,
+        "label": facts.label,
         "severity": record.severity,
     }

@@ -541,5 +541,5 @@ class _Decision:
         return self._rules.waits_until_us(rule, sensor_id, self._now_us)
 
     def _tell(self, rule: Rule, sensor_id: str, transition: Transition) -> None:
-        alert = alert_of(rule, sensor_id, transition, self._name, rule.unit_in(self._schema))
-        self._found.alerts.append(alert)
+        unit, label = rule.unit_in(self._schema), rule.label_in(self._schema)
+        self._found.alerts.append(alert_of(rule, sensor_id, transition, self._name, unit, label))

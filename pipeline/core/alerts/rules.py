@@ -236,6 +236,10 @@ class Rule:
         unit = schema.unit_of(self.metric, self.of) if self.metric is not None else None
         return f"{unit}/{_PER[self.per_us]}" if unit and self.per_us else unit
 
+    def label_in(self, schema: TableSchema) -> str | None:
+        """Returns the label of the rule's metric; None if the schema has none."""
+        return schema.labels.get(self.metric) if self.metric is not None else None
+
     def quiet_until_us(self, now_us: int) -> int | None:
         """Returns the time until which messages wait; None if they do not."""
         return max((end_us for quiet in self.quiet if (end_us := quiet.end_us(now_us)) is not None), default=None)

@@ -124,11 +124,13 @@ def optional_time(time_us: int | None) -> str | None:
     return None if time_us is None else format_time(time_us)
 
 
-def points_json(points: Points) -> dict[str, Any]:
+def points_json(points: Points, schema: TableSchema) -> dict[str, Any]:
     """Returns the points of a line, and where they come from."""
     return {
         "sensor_id": points.sensor_id,
         "metric": points.metric,
+        "unit": schema.unit_of(points.metric),
+        "label": schema.labels.get(points.metric),
         "source": points.source,
         "exact": points.exact,
         "incomplete_before": optional_time(points.incomplete_before_us),

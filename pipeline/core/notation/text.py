@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+MAX_UNIT = 32  # characters of a metric's unit
+
 _MAX_SHOWN = 80
 _NOT_ASCII = re.compile(r"[^ -~]")  # not printable ASCII
 
@@ -17,6 +19,11 @@ _NOT_ASCII = re.compile(r"[^ -~]")  # not printable ASCII
 def shown(text: str) -> str:
     """Returns untrusted text as a quoted literal, truncated: safe to put into a message."""
     return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
+
+
+def is_label(text: str, most: int) -> bool:
+    """Returns whether a text can name something for people: it is printable, not blank, and not too long."""
+    return text.isprintable() and bool(text.strip()) and len(text) <= most
 
 
 def json_line(value: Any) -> str:

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.core.notation.text import shown
+from pipeline.core.notation.text import MAX_UNIT, is_label, shown
 
-MAX_UNIT = 32  # characters
 MAX_LABEL = 64  # characters
 
 
@@ -27,7 +26,7 @@ class DeclaredMetric:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields the keys at fault, each with what is wrong with its value."""
         for key, text, most in (("unit", self.unit, MAX_UNIT), ("label", self.label, MAX_LABEL)):
-            if text is not None and (not text.strip() or not text.isprintable() or len(text) > most):
+            if text is not None and not is_label(text, most):
                 yield key, f"takes 1 to {most} printable characters, not {shown(text)}"
 
     def document(self) -> dict[str, Any]:

@@ -220,6 +220,11 @@ class TableSchema:
         return {metric: declared.unit for metric, declared in self.declared.items() if declared.unit}
 
     @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The names of metrics for people; no row depends on them."""
+        return {metric: declared.label for metric, declared in self.declared.items() if declared.label}
+
+    @cached_property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
         """The least and the greatest valid readings of the metrics that have a range."""
         return {metric: declared.valid for metric, declared in self.declared.items() if declared.valid}
@@ -230,6 +235,11 @@ class TableSchema:
         if unit is None or statistic in _WITHOUT_UNIT:
             return None
         return f"{unit}/s" if statistic == "rate" else unit
+
+    def title_of(self, metric: str) -> str:
+        """Returns the heading of a metric's values for people: its label, or else its name, and its unit."""
+        name, unit = self.labels.get(metric, metric), self.units.get(metric)
+        return f"{name} ({unit})" if unit else name
 
     def tier(self, window: Window) -> Tier | None:
         """Returns the tier with these windows, in whatever notation; None if no tier has them."""

@@ -40,7 +40,7 @@ export function showAlerts(main) {
 
 function rowOf(alert) {
   const link = linkTo(address("chart", { sensor: alert.sensor_id }), alert.sensor_id);
-  const value = alert.value === null ? "" : withUnit(alert.value, alert.unit);
+  const value = alert.value === null ? "" : [alert.label, withUnit(alert.value, alert.unit)].filter(Boolean).join(" ");
   const since = formatter(ownZone())(Date.parse(alert.since) / 1000);
   const row = rowWith([["kind", alert.kind], ["rule", alert.rule], ["sensor", link], ["age", ""], ["since", since], ["value", value], ["severity", alert.severity]]);
   row.className = alert.kind;

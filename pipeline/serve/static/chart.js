@@ -10,7 +10,7 @@ import { drawPlot } from "./plot.js";
 import { element, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
-import { bandOf, bounded, statisticsOf, steps, through, unitOf } from "./windows.js";
+import { bandOf, bounded, inFile, statisticsOf, steps, through, titleOf, unitOf } from "./windows.js";
 
 const PIXELS_A_READING = 4; // with fewer, windows are drawn without their readings
 const MOST_SENSORS = 6;
@@ -140,8 +140,9 @@ export function showChart(main, schema) {
       const link = linkTo(target, text);
       return index ? [" › ", link] : [link];
     }));
-    title.textContent = above ? shown.metric : all;
-    document.title = `${[shown.metric, all].filter(Boolean).join(", ")} – Tidetable`;
+    const metric = titleOf(schema, shown.metric);
+    title.textContent = above ? metric : all;
+    document.title = `${[metric, all].filter(Boolean).join(", ")} – Tidetable`;
   }
 
   // The sensors' metrics, and the metadata of a single one: of its newest event.
@@ -184,7 +185,7 @@ export function showChart(main, schema) {
   // What can be chosen: metrics, windows, time zones.
   function offer(known, more) {
     metrics = [...new Set(known)].sort();
-    form.metric.replaceChildren(new Option("all at a glance", ""), ...metrics.map((metric) => new Option(metric)));
+    form.metric.replaceChildren(new Option("all at a glance", ""), ...metrics.map((metric) => new Option(titleOf(schema, metric), metric)));
     const tiers = tiersShown().map((tier) => new Option(tier.window));
     form.tier.replaceChildren(new Option("automatic", ""), ...tiers, ...more);
     const zones = ["UTC", ownZone(), ...schema.tiers.map((tier) => tier.zone)];
@@ -214,7 +215,7 @@ export function showChart(main, schema) {
 
   function fillForm() {
     if (!shown.metric && metrics.length === 1) [shown.metric] = metrics;
-    if (![...form.metric.options].some((option) => option.value === shown.metric)) form.metric.add(new Option(shown.metric));
+    if (![...form.metric.options].some((option) => option.value === shown.metric)) form.metric.add(new Option(titleOf(schema, shown.metric), shown.metric));
     form.metric.value = shown.metric;
     for (const name of ["from", "to", "tier", "zone"]) {
       if (document.activeElement !== form[name]) form[name].value = inZone(shown[name], shown.zone);
@@ -261,7 +262,7 @@ export function showChart(main, schema) {
       ...readingRecords((points ?? []).map((each) => each.points), shown.metric),
     ];
     const limits = limitsOf(rules, shown.metric, tier?.window, names.length > 1 && points ? [] : columns);
-    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered, limits });
+    plot.draw({ range, zone: shown.zone, series: charted, name: titleOf(schema, shown.metric), windows: hovered, limits });
     status.textContent = described(records, points, tier) + lost(points ?? pages);
     showValues(found, points, statistics);
   }
@@ -297,11 +298,11 @@ export function showChart(main, schema) {
   const windowRecords = (found, metric, columns) => found.flatMap((each, index) => each
     .filter(({ record }) => !record.filled && metric in record.metrics)
     .map(({ record: { window_start: time, window, metrics: known } }) => ({
-      ...subject(index), metric, time, window, ...Object.fromEntries(columns.map((name) => [name, known[metric][name]])),
+      ...subject(index), ...inFile(schema, metric), time, window, ...Object.fromEntries(columns.map((name) => [name, known[metric][name]])),
     })));
 
   const readingRecords = (readings, metric) => readings.flatMap((each, index) => (
-    each.map(({ time, value }) => ({ ...subject(index), metric, time, value }))));
+    each.map(({ time, value }) => ({ ...subject(index), ...inFile(schema, metric), time, value }))));
 
   async function eventsOf(signal) {
     const asked = { start: iso(range[0]), end: iso(range[1]), limit: 10 * FEW_EVENTS };
@@ -426,7 +427,7 @@ export function showChart(main, schema) {
       : (points ?? []).flatMap((each) => each.points.map((point) => [each.sensor_id, shownTime(Date.parse(point.time) / 1000), number(point.value)]));
     const headed = (name, unit) => (unit ? `${name} (${unit})` : name);
     const units = (name) => unitOf(schema, shown.metric, name);
-    const valuesHead = windowRows.length ? columns.map((name) => headed(name, units(name))) : [headed(shown.metric, units())];
+    const valuesHead = windowRows.length ? columns.map((name) => headed(name, units(name))) : [headed(titleOf(schema, shown.metric), units())];
     const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...valuesHead];
     table.tHead.rows[0].replaceChildren(...head.map((text) => {
       const cell = element("th", text);

@@ -4,7 +4,7 @@ import { element, linkTo } from "./rows.js";
 import { spark } from "./spark.js";
 import { address } from "./state.js";
 import { number, withUnit } from "./times.js";
-import { bandOf, statisticsOf, steps, through, unitOf } from "./windows.js";
+import { bandOf, statisticsOf, steps, through, titleOf, unitOf } from "./windows.js";
 
 const MOST = 60;
 
@@ -18,7 +18,7 @@ export function drawGlance(place, { metrics, windows, events, range, shown, sche
     link.dataset.metric = metric;
     const last = lines.length === 1 ? lines[0].values.findLast((value) => value !== null) : undefined;
     const extent = most >= least ? `${number(least)} to ${withUnit(most, unit)}` : "no readings in this range";
-    link.append(element("span", metric, "name"), ...(last === undefined ? [] : [element("b", withUnit(last, unit))]), picture, element("small", extent));
+    link.append(element("span", titleOf(schema, metric), "name"), ...(last === undefined ? [] : [element("b", withUnit(last, unit))]), picture, element("small", extent));
     return element("li", link);
   }));
   if (metrics.length > MOST) place.append(element("li", `and ${metrics.length - MOST} more: choose a metric above`));

@@ -6,7 +6,7 @@ import { labelOf, rollupOf } from "./group.js";
 import { comparing, drawRows, linkTo, reading, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, ownZone, withUnit } from "./times.js";
-import { statisticsOf, unitOf } from "./windows.js";
+import { inFile, statisticsOf, titleOf, unitOf } from "./windows.js";
 
 const PAGE = 200;
 const MOST_READINGS = 8;
@@ -62,7 +62,7 @@ export function showGroups(main, schema) {
   file.addEventListener("click", () => download(shown.rollup, listed.flatMap((group) => (
     Object.entries(group.metrics).map(([metric, statistics]) => {
       const { window_start: time, window, sensors, reading_count } = group;
-      return { rollup: shown.rollup, group: group.group, metric, time, window, sensors, reading_count, ...statistics };
+      return { rollup: shown.rollup, group: group.group, ...inFile(schema, metric), time, window, sensors, reading_count, ...statistics };
     })))));
 
   async function refresh(signal) {
@@ -90,7 +90,7 @@ export function showGroups(main, schema) {
     const known = new Map([["", "name"], ["sensors", "sensors"], ["reading_count", "events"]]);
     for (const metric of metrics) {
       const { level } = statisticsOf(groups, metric);
-      if (level) known.set(`${level}_${metric}`, `${level === "avg" ? "mean" : level} of ${metric}`);
+      if (level) known.set(`${level}_${metric}`, `${level === "avg" ? "mean" : level} of ${titleOf(schema, metric)}`);
     }
     if (!known.has(shown.by)) known.set(shown.by, shown.by.replace("_", " of "));
     if (form.by.dataset.offered !== [...known.keys()].join()) {
@@ -124,7 +124,7 @@ export function showGroups(main, schema) {
     const items = entries.slice(0, MOST_READINGS).map(([metric, statistics]) => {
       const { level } = statisticsOf([group], metric);
       const target = address("chart", { rollup: shown.rollup, group: group.group, metric });
-      const item = reading(target, metric, withUnit(statistics[level], unitOf(schema, metric, level)));
+      const item = reading(target, metric, titleOf(schema, metric), withUnit(statistics[level], unitOf(schema, metric, level)));
       item.lastChild.title = level === "avg" ? "mean" : (level ?? "");
       return item;
     });

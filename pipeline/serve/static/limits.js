@@ -39,7 +39,7 @@ export function showFiring(list, { alerts, all, problem }, several, zone) {
   list.replaceChildren(...alerts.map((alert) => {
     const item = element("li", element("b", alert.rule));
     const condition = all.find(({ rule }) => rule === alert.rule)?.condition;
-    const value = alert.value === null ? "" : `: ${withUnit(alert.value, alert.unit)}`;
+    const value = alert.value === null ? "" : `: ${[alert.label, withUnit(alert.value, alert.unit)].filter(Boolean).join(" ")}`;
     const since = `since ${formatter(zone)(Date.parse(alert.since) / 1000)}`;
     item.append(` fires${several ? ` for ${alert.sensor_id}` : ""} ${since}${value}${condition ? `, ${condition}` : ""}`);
     return item;

@@ -7,7 +7,7 @@ import { comparing, drawRows, element, linkTo, reading, rowWith } from "./rows.j
 import { spark } from "./spark.js";
 import { address, go, rememberList } from "./state.js";
 import { ago, formatter, iso, ownZone, seconds, withUnit } from "./times.js";
-import { bounded, statisticsOf, steps, unitOf } from "./windows.js";
+import { bounded, inFile, statisticsOf, steps, titleOf, unitOf } from "./windows.js";
 
 const PAGE = 200;
 const MOST_READINGS = 8;
@@ -60,7 +60,7 @@ export function showList(main, schema) {
 
   file.addEventListener("click", () => download("sensors", listed.flatMap((sensor) => (
     Object.entries(sensor.readings).map(([metric, value]) => (
-      { sensor_id: sensor.sensor_id, metric, time: sensor.times[metric], value }))))));
+      { sensor_id: sensor.sensor_id, ...inFile(schema, metric), time: sensor.times[metric], value }))))));
 
   async function update(parameters, signal) {
     const next = {
@@ -202,7 +202,8 @@ function fill(row, sensor, isSilent, schema) {
   if (row.dataset.readings === key) return;
   row.dataset.readings = key;
   const shown = entries.slice(0, MOST_READINGS).map(([metric, value]) => {
-    const item = reading(address("chart", { sensor: sensor.sensor_id, metric }), metric, withUnit(value, unitOf(schema, metric)));
+    const target = address("chart", { sensor: sensor.sensor_id, metric });
+    const item = reading(target, metric, titleOf(schema, metric), withUnit(value, unitOf(schema, metric)));
     const earlier = [...readings.children].find((each) => each.dataset.metric === metric)?.querySelector("svg");
     if (earlier) item.append(earlier);
     return item;

@@ -68,10 +68,10 @@ export function comparing(main, kind, addressOf) {
   return { show, tick, clear: () => chosen.clear() };
 }
 
-// The reading of a metric as a link, for a row.
-export function reading(target, metric, value) {
+// The reading of a metric as a link, for a row, under the metric's name for people.
+export function reading(target, metric, title, value) {
   const item = linkTo(target, "", "reading");
   item.dataset.metric = metric;
-  item.append(element("span", `${metric} `, "name"), element("b", value));
+  item.append(element("span", `${title} `, "name"), element("b", value));
   return item;
 }

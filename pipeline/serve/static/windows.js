@@ -5,9 +5,21 @@ const JUST = 0.001; // seconds between two points that are drawn above each othe
 const isQuantile = (name) => /^p[0-9.]+$/.test(name);
 const finite = (value) => (typeof value === "number" ? value : null); // a sum that overflowed is text
 
+const WITHOUT_UNIT = ["count", "coverage", "first_time", "last_time"];
+
+// The name of a metric for people.
+export const titleOf = ({ labels }, metric) => (Object.hasOwn(labels, metric) ? labels[metric] : metric);
+
+// A metric in a file: its name, its label and its unit, as far as the schema declares them.
+export const inFile = ({ labels, units }, metric) => ({
+  metric,
+  ...(Object.hasOwn(labels, metric) ? { label: labels[metric] } : {}),
+  ...(Object.hasOwn(units, metric) ? { unit: units[metric] } : {}),
+});
+
 // The unit of a metric's readings, or of one of their statistics, if the schema declares it.
 export function unitOf({ units }, metric, statistic) {
-  if (!Object.hasOwn(units, metric)) return "";
+  if (!Object.hasOwn(units, metric) || WITHOUT_UNIT.includes(statistic)) return "";
   return statistic === "rate" ? `${units[metric]}/s` : units[metric];
 }
 

@@ -58,7 +58,7 @@ def test_other_cells(value: bytes) -> None:
 def test_messages() -> None:
     """A message says what fires and why; the same transition has the same id."""
     firing, resolved = Transition(_START_US, FIRING, 11, _START_US - 3), Transition(_START_US + 1, RESOLVED, 9, 0)
-    alerts = [alert_of(_RULE, "sensor-1", each, "table", "°C") for each in (firing, firing, resolved)]
+    alerts = [alert_of(_RULE, "sensor-1", each, "table", "°C", "Air") for each in (firing, firing, resolved)]
     first, second = messages_of(alerts)
     assert json.loads(first.data) | {"event_id": ""} == {
         "rule": "warm",
@@ -68,6 +68,7 @@ def test_messages() -> None:
         "since": "2026-02-17T09:59:59.999997Z",
         "value": 11,
         "unit": "°C",
+        "label": "Air",
         "condition": "temperature above 10 for 1s",
         "severity": "page",
         "table": "table",

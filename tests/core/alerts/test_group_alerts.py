@@ -210,7 +210,7 @@ def test_a_message_about_a_reading() -> None:
     table.read("freezer-1", (START_US, 11))
     table.pass_time(HELD_US)
     (told,) = table.told
-    assert (told["value"], told["unit"], told["number"]) == (11, "°C", START_US)
+    assert (told["value"], told["unit"], told["label"], told["number"]) == (11, "°C", "Air", START_US)
     assert "window" not in told
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 
 ROOT = "random.M0"
+PUBLISHED = "2026-02-17T10:30:00Z"
 _SCALARS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)  # FieldDescriptor.TYPE_… that are no messages or enums
 _MAP_KEYS = (3, 4, 5, 8, 9, 13, 15, 17)
 _WELL_KNOWN = ["Timestamp", "Duration", "DoubleValue", "Int64Value", "BoolValue", "StringValue"] + [
@@ -19,7 +20,7 @@ _WELL_KNOWN = ["Timestamp", "Duration", "DoubleValue", "Int64Value", "BoolValue"
     "Value",
 ] * 2
 _MESSAGE, _ENUM = 11, 14
-_TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "x"])
+_TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "7x", "x"])
 
 
 @st.composite
@@ -271,7 +272,10 @@ def _step(at: Way, text: str, step: Any, node: Any) -> Way:
 
 
 class Entry(NamedTuple):
-    """An entry of a mapping: a star if ``deep`` is not None, below the name ``s.`` if ``is_below``."""
+    """An entry of a mapping: a star if ``deep`` is not None, below the name ``s.`` if ``is_below``.
+
+    With ``has_units``, an x behind a number doubles it. With ``unless_published``, the event's time has to be another.
+    """
 
     name: str
     way: Way
@@ -280,6 +284,8 @@ class Entry(NamedTuple):
     values: tuple[tuple[str, float], ...] = ()
     valid: tuple[float, float] | None = None
     is_below: bool = False
+    has_units: bool = False
+    unless_published: bool = False
 
 
 class Clock(NamedTuple):
@@ -437,7 +443,10 @@ def mappings(draw, node: Any) -> Drawn:
                 extras = *draw(_extras("star")), draw(st.booleans())
                 entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), *extras))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
-            entries.append(Entry(f"e{number}", way, is_reading, None, *draw(_extras(way.node))))
+            has_units = is_reading and way.node == "plain" and draw(st.booleans())
+            extras = ((), None) if has_units else draw(_extras(way.node))
+            is_conditional = way.level == len(each) and draw(st.sampled_from([False, False, True]))
+            entries.append(Entry(f"e{number}", way, is_reading, None, *extras, False, has_units, is_conditional))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
     lines = [f'message = "{"json" if node == "plain" else ROOT}"']
@@ -476,6 +485,8 @@ def _line(entry: Entry) -> str:
         dot = "" if path in ("", ".") else "."
         name, path = f"{name}*", f"{path}{dot}{'**' if entry.deep else '*'}"
     extras = ", name = '{$file.stem}.*'" if entry.is_below else ""
+    extras += ", units = { x = 2, '' = 1 }" if entry.has_units else ""
+    extras += f", when = {{ path = '$time', before = '{PUBLISHED}' }}" if entry.unless_published else ""
     if entry.is_reading and entry.values:
         extras += f", values = {{ {', '.join(f'{text} = {number}' for text, number in entry.values)} }}"
     if entry.is_reading and entry.valid:

@@ -51,6 +51,7 @@ class MappingReport:
         same_name: the names that several entries give. A message with two such values is refused.
         partly: the values that are read in part.
         unmapped: the values that are left out.
+        units: the units of metrics, by their names, for the table's schema.
         problems: the reasons why the mapping does not compile, one line each. Everything else is then empty.
     """
 
@@ -61,6 +62,7 @@ class MappingReport:
     same_name: list[Shared] = field(default_factory=list)
     partly: list[Left] = field(default_factory=list)
     unmapped: list[Left] = field(default_factory=list)
+    units: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
@@ -88,6 +90,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
             if state == "partly"
         ],
         [*_together(left), *checker.keys_left()],
+        checker.units(),
     )
 
 
@@ -135,6 +138,8 @@ class _Checker:
                     yield from self._lines_of(key, path)
                 for name, path in source.spans:
                     yield from self._lines_of(f"{key}.{name}", path)
+                if source.unit_path:
+                    yield from self._lines_of(f"{key}.unit_path", source.unit_path)
                 for condition in source.when:
                     yield from self._lines_of(f"{key}.when", condition.path)
         for key, condition in self._mapping.conditions:
@@ -151,6 +156,12 @@ class _Checker:
             takers.setdefault(value, {})[self._name(use)] = None
             names.setdefault(value, ".".join(use.names) if use.of_star else str(use.path))
         return (Shared(names[value], tuple(keys)) for value, keys in takers.items() if len(keys) > 1)
+
+    def units(self) -> dict[str, str]:
+        """Returns the units of metrics whose names are not only in messages."""
+        entries = {f"readings.{entry.name}": entry for entry in self._mapping.readings if entry.unit}
+        names = {self._name(use): entries[use.key].unit for use in self._uses if use.key in entries}
+        return {name.partition(".")[2]: str(unit) for name, unit in names.items() if "*" not in name}
 
     def same_name(self) -> Iterator[Shared]:
         """Yields names of readings or of metadata that several entries give."""
@@ -200,7 +211,8 @@ class _Checker:
         if path.root is Root.ATTRIBUTE:
             yield Line(key, str(path), "attribute")
         elif path.root is Root.ENVELOPE:
-            yield Line(key, str(path), "of the file" if path.is_of_file else "of the message")
+            whole = "file" if path.is_of_file else "event" if path.names == ("time",) else "message"
+            yield Line(key, str(path), f"of the {whole}")
         else:
             uses = [use for use in self._uses if use.key == key and use.path == path]
             for use in uses:

@@ -56,8 +56,13 @@ _SENTINELS = frozenset({-999.0, -9999.0, -99999.0, -99.9, -999.9})
 _EXTREMES = frozenset({99.0, 999.0, 9999.0, 99999.0, 999.9, 9999.9, 85.0, -127.0, 65535.0, 32767.0, -32768.0})
 _MOST_DISTINCT = 3  # examples of texts
 _NUMBERS = 0.9  # the share of numbers in a column of readings
-_UNIT_IN_NAME = re.compile(r".*[\[(](?![0-9]*[\])])([^\[\]()]+)[\])]\s*")
 _SUFFIX = re.compile(r"[+-]?[0-9][0-9.,']*\s*([^0-9\s.,'][^0-9]*)")
+
+_IN_BRACKETS = re.compile(r".*([\[(])\s*(?![0-9]*\s*[\])])([^()\[\]]{1,32}?)\s*[)\]]\s*")
+_UNIT_TEXT = re.compile(  # a symbol of units, or a prefix and a unit
+    r"\S{0,9}[°%‰Ωµμ²³/]\S{0,9}|[kmMGcdh]?(?:W|Wh|V|A|VA|var|Pa|bar|Hz|m|g|l|L|J|K|N|s)"
+    r"|[dD]eg ?[CF]|C|F|min|h|d|dBm?|lux|lx|pp[mb]|mph|in|ft"
+)
 
 
 class NumberNotation(NamedTuple):
@@ -91,6 +96,14 @@ class Column:
         """What follows the number in each text, such as a unit; empty if nothing does."""
         found = {match[1].strip() if (match := _SUFFIX.fullmatch(text)) else "" for text in self.present}
         return found.pop() if len(found) == 1 else ""
+
+    @property
+    def unit(self) -> str:
+        """The unit that its texts or its name end with, in square brackets any text; empty if neither has one."""
+        in_name = _IN_BRACKETS.fullmatch(self.name)
+        if in_name and in_name[1] == "[":
+            return self.suffix or in_name[2]
+        return next((unit for unit in (self.suffix, in_name[2] if in_name else "") if _UNIT_TEXT.fullmatch(unit)), "")
 
     @cached_property
     def time(self) -> TimeNotation | None:
@@ -143,12 +156,6 @@ class Column:
             return []
         far = 2 * (others[-1] - others[0])
         return [end for end in {numbers[0], numbers[-1]} - {*others} if min(abs(end - other) for other in others) > far]
-
-    @property
-    def unit(self) -> str:
-        """The unit in brackets at the end of its name; empty without them."""
-        match = _UNIT_IN_NAME.fullmatch(self.name)
-        return match[1].strip() if match else ""
 
     def distinct(self) -> list[str]:
         """Returns its values as text, each once."""
@@ -523,22 +530,22 @@ class _RowsDraft:
         return f", when = {_STATES.format('is_not')}" if self._has_states and column is self._value else ""
 
     def _reading(self, column: Column) -> str:
-        conversions = self._conversions(column)
+        keys = self._conversions(column)
         extremes = column.extremes(self._notation)
         if extremes:
-            conversions += f", null = [{', '.join(f'{number:g}' for number in extremes)}]"
-        unit = self._sampled.units.get(column.name) or column.unit
-        noted = f"unit = {toml_text(_comment(unit))}; " if unit else ""
-        value = f"{{ path = {column.path}{conversions} }}" if conversions else column.path
+            keys += f", null = [{', '.join(f'{number:g}' for number in extremes)}]"
+        if unit := self._sampled.units.get(column.name) or column.unit:
+            keys += f", unit = {toml_text(unit)}"
+        value = f"{{ path = {column.path}{keys} }}" if keys else column.path
         if others := column.others(self._notation):
             doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "drop reading"'
-            return f"{value} # {noted}doubt: {doubt}"
+            return f"{value} # doubt: {doubt}"
         sentinels = column.sentinels(self._notation)
         numbers = [number for number in column.numbers(self._notation) if number not in (*sentinels, *extremes)]
         if not numbers:
             return f"{value} # true is 1, false is 0"
         doubt = f"; doubt: is {extremes[0]:g} a missing value?" if extremes else ""
-        return f"{value} # {noted}{min(numbers):g} to {max(numbers):g}{doubt}"
+        return f"{value} # {min(numbers):g} to {max(numbers):g}{doubt}"
 
     def _metadata(self, column: Column) -> str:
         is_id = not column.is_text and all(map(is_number, column.values))

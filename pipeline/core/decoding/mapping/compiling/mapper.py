@@ -42,7 +42,7 @@ from pipeline.core.decoding.mapping.language.paths import (
     Star,
     Step,
 )
-from pipeline.core.decoding.mapping.values import conversions, nodes, times
+from pipeline.core.decoding.mapping.values import conversions, in_units, nodes, times
 from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_documents, parse_plain
@@ -117,9 +117,10 @@ class Compiler:
 
     def compile(self) -> None:
         mapping, compiled = self._mapping, self.compiled
+        choose = compiled.first_plausible if len(mapping.time) > 1 else None
+        self._depth_of_time, compiled.time = self._first("time", mapping.time, self._time, choose)
         _, compiled.sensor = self._first("sensor", mapping.sensor, self._text)
-        is_list = len(mapping.time) > 1
-        _, compiled.time = self._first("time", mapping.time, self._time, compiled.first_plausible if is_list else None)
+
         if mapping.event_id:
             _, compiled.event_id = self._first("event_id", mapping.event_id, self._text)
         for condition in mapping.skip_if:
@@ -215,7 +216,9 @@ class Compiler:
         at = level + ROOT
         when, holds = self._when(f"{key}.when", source.when)
         for items in found:
-            if is_reading:
+            if is_reading and source.units:
+                convert = in_units.star_text_of(key, items.node, source, self._mapping)
+            elif is_reading:
                 convert = conversions.star_number_of(key, items.node, source, self._mapping)
             else:
                 convert = conversions.star_text_of(key, items.node, source, self._mapping)
@@ -244,7 +247,20 @@ class Compiler:
         return max(depths), (choose or (nodes.first_valid if falls_back else nodes.first_set))(found)
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+        if source.unit_path:
+            return self._in_unit(key, source, source.unit_path)
+        if source.units:
+            return self._converted(key, source.path, lambda node: in_units.text_of(key, node, source, self._mapping))
         return self._converted(key, source.path, lambda node: conversions.number_of(key, node, source, self._mapping))
+
+    def _in_unit(self, key: str, source: Source, unit_path: Path) -> Iterator[tuple[int, ScopeGetter]]:
+        """Compiles a reading whose unit another field names."""
+        where = f"{key}.unit_path"
+        named = list(self._converted(where, unit_path, lambda node: conversions.text_of(where, node, Source())))
+        depth, unit_of = max((at for at, _ in named), default=ROOT), nodes.first_set([get for _, get in named])
+        for at, get, node in self._ways(key, source.path):
+            convert = in_units.in_unit(key, node, source, self._mapping)
+            yield max(at, depth), _paired(self._at(at, get), unit_of, convert)
 
     def _text(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.constant is not None:
@@ -391,6 +407,8 @@ class Compiler:
         return max((depth for depth, _ in found), default=ROOT), [holds for _, holds in found]
 
     def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
+        if condition.kind == "within":
+            return self._depth_of_time, _within(self.compiled.time, *condition.values)
         depths, tests, never = [ROOT], [], ""
         ways = list(self._ways(key, condition.path, reads=condition.kind != "set"))
         for at, get, node in ways:
@@ -634,6 +652,14 @@ def _moved(
         return math.floor(time_us + after_us)
 
     return moved
+
+
+def _within(time_of: ScopeGetter, first: Any, end: Any) -> ScopeGetter:
+    return lambda scope: (time_us := time_of(scope)) is not None and first <= time_us < end
+
+
+def _paired(value_of: ScopeGetter, unit_of: ScopeGetter, convert: Callable[[Any, str | None], Any]) -> ScopeGetter:
+    return lambda scope: None if (value := value_of(scope)) is None else convert(value, unit_of(scope))
 
 
 def _negated(holds: ScopeGetter) -> ScopeGetter:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from re import Pattern
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from pipeline.core.decoding.mapping.language import paths
@@ -33,6 +33,7 @@ from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import parse_interval
+from pipeline.core.notation.text import MAX_UNIT, is_label, shown
 from pipeline.core.notation.times import parse_time, to_datetime
 
 JSON, FORM, INFLUX = "json", "form", "influx"
@@ -53,6 +54,11 @@ BLANKS = "blanks"
 
 _MOST_LINES = 10_000  # above and in the header of CSV
 
+_TIME = "$time"
+"""The path of the event's time, in conditions."""
+
+_MAX_UNITS = 100
+
 Scalar = str | int | float | bool
 
 _T = TypeVar("_T")
@@ -71,11 +77,22 @@ class MappingError(ValueError):
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition on the value at a path. ``kind`` is ``is``, ``is_not``, ``set`` or ``glob``."""
+    """A condition on the value at a path. ``kind`` is ``is``, ``is_not``, ``set`` or ``glob``.
+
+    ``within`` is a condition on the event's time: ``values`` are its first microsecond, and the one after its last.
+    """
 
     path: Path
     kind: str
     values: tuple[Scalar, ...]
+
+
+class UnitScale(NamedTuple):
+    """A reading in a unit is value · scale + offset in the metric's unit. An empty unit is that of a value without."""
+
+    unit: str
+    scale: Decimal
+    offset: Decimal
 
 
 @dataclass(frozen=True)
@@ -100,6 +117,7 @@ class Source:
         scale, offset: a reading is value · scale + offset, computed in decimal.
         signed: the number of bits of a two's complement number in an unsigned field.
         suffix: the end of a text that is a number before it, such as a unit.
+        units: the units that a reading may have, behind the number in its text or at ``unit_path``.
         values: the readings that texts, booleans and names of an enum stand for.
         valid: the least and the greatest valid reading.
         invalid: the fate of an event whose value is of the wrong kind.
@@ -125,6 +143,8 @@ class Source:
     offset: Decimal | None = None
     signed: int | None = None
     suffix: str = ""
+    units: tuple[UnitScale, ...] = ()
+    unit_path: Path | None = None
     values: tuple[tuple[str, float], ...] = ()
     valid: tuple[float, float] | None = None
     invalid: Invalid = Invalid.REFUSE_EVENT
@@ -160,7 +180,8 @@ class Source:
     @property
     def paths(self) -> list[Path]:
         """Every path that it reads."""
-        return [*self.value_paths, *(path for _, path in self.spans), *(condition.path for condition in self.when)]
+        others = [path for _, path in self.spans] + ([self.unit_path] if self.unit_path else [])
+        return [*self.value_paths, *others, *(condition.path for condition in self.when)]
 
 
 Value = tuple[Source, ...]
@@ -177,6 +198,7 @@ class MappingEntry:
         label: the text for the star of the name; if the path has a star too, that stands where the text has one.
         excluded: globs of the names that the star leaves out.
         required: whether an event without it is refused.
+        unit: the unit of a metric, for people.
     """
 
     name: str
@@ -184,6 +206,7 @@ class MappingEntry:
     label: Value | None = None
     excluded: tuple[str, ...] = ()
     required: bool = False
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -317,8 +340,8 @@ def parse_mapping(text: str) -> Mapping:
         sensor=values.value("sensor", document["sensor"], _TEXT_KEYS),
         time=values.value("time", document["time"], _TIME_KEYS),
         event_id=values.value("event_id", document["event_id"], _TEXT_KEYS) if "event_id" in document else (),
-        readings=values.entries("readings", document["readings"], _READING_KEYS, MAX_READINGS),
-        metadata=values.entries("metadata", document.get("metadata", {}), _TEXT_KEYS, MAX_METADATA),
+        readings=values.entries("readings", document["readings"], _READING_KEYS, _READING_ENTRY_KEYS, MAX_READINGS),
+        metadata=values.entries("metadata", document.get("metadata", {}), _TEXT_KEYS, _ENTRY_KEYS, MAX_METADATA),
         **_parsed("", document, _MAPPING_KEYS),
     )
     if mapping.by_order and mapping.has_elements:
@@ -336,8 +359,12 @@ _TIME_KEYS = (
     *("path", "unit", "epoch", "format", "interval", "time_zone", "ambiguous", "stamps", "length", "plus", "step"),
     *("valid_from", "max_age", "when", "null"),
 )
-_READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "values", "valid", "invalid")
+_READING_KEYS = (
+    *("path", "when", "null", "scale", "offset", "signed", "suffix", "units", "unit_path", "values", "valid"),
+    "invalid",
+)
 _ENTRY_KEYS = ("name", "except", "required")
+_READING_ENTRY_KEYS = (*_ENTRY_KEYS, "unit")
 _KINDS = ("path", "name_of", "constant")
 
 
@@ -348,35 +375,39 @@ class _ValueParser:
         self._invalid = invalid
         self._null = null
 
-    def entries(self, key: str, value: Any, keys: tuple[str, ...], most: int) -> tuple[MappingEntry, ...]:
+    def entries(
+        self, key: str, value: Any, keys: tuple[str, ...], entry_keys: tuple[str, ...], most: int
+    ) -> tuple[MappingEntry, ...]:
         table = _table(key, value)
         if len(table) > most:
             raise MappingError(key, f"it has {len(table)} entries, more than the {most} that an event can have")
-        return tuple(self._entry(f"{key}.{name}", name, entry, keys) for name, entry in table.items())
+        return tuple(self._entry(f"{key}.{name}", name, entry, keys, entry_keys) for name, entry in table.items())
 
-    def _entry(self, key: str, name: str, value: Any, keys: tuple[str, ...]) -> MappingEntry:
+    def _entry(
+        self, key: str, name: str, value: Any, keys: tuple[str, ...], entry_keys: tuple[str, ...]
+    ) -> MappingEntry:
         table = value if isinstance(value, dict) else {}
         entry = MappingEntry(
             name,
-            self.value(key, value, (*keys, *_ENTRY_KEYS)),
+            self.value(key, value, keys, entry_keys),
             self.value(f"{key}.name", table["name"], _TEXT_KEYS) if "name" in table else None,
             tuple(_of_type(f"{key}.except", glob, str, "a list of globs") for glob in _list(table.get("except", []))),
             _flag(f"{key}.required", table.get("required", False)),
+            _unit_of_metric(f"{key}.unit", table["unit"]) if "unit" in table else None,
         )
         if problem := _problem_of(entry):
             raise MappingError(key, problem)
         return entry
 
-    def value(self, key: str, value: Any, keys: tuple[str, ...]) -> Value:
+    def value(self, key: str, value: Any, keys: tuple[str, ...], entry_keys: tuple[str, ...] = ()) -> Value:
         if isinstance(value, dict):
-            _check_keys(key, value, (*keys, "first"))
-            items = _alternatives(key, value)
+            _check_keys(key, value, (*keys, *entry_keys, "first"))
+            items = _alternatives(key, value, entry_keys)
         else:
             items = _list(value)
         if not items:
             raise MappingError(key, "it names no path")
-        source_keys = tuple(name for name in keys if name not in _ENTRY_KEYS)
-        return tuple(self._source(key, item, source_keys) for item in items)
+        return tuple(self._source(key, item, keys) for item in items)
 
     def _source(self, key: str, item: Any, keys: tuple[str, ...]) -> Source:
         table = item if isinstance(item, dict) else {"path": item}
@@ -387,6 +418,8 @@ class _ValueParser:
         # A path has no braces outside quotes, and only texts and times are made of several.
         is_template = ("name_of" in keys or "format" in keys) and isinstance(text, str) and "{" in text
         _check_time(key, table)
+        if problem := _problem_of_units(table):
+            raise MappingError(f"{key}.{problem[0]}", problem[1])
         own = {"invalid": self._invalid} | _parsed(key, table, _SOURCE_KEYS)
         own_null = own.pop("null", frozenset())
         return Source(
@@ -457,9 +490,22 @@ def _below(key: str, document: dict[str, Any]) -> str:
     return f"; the {key} below the line [{inside}] belongs to that table, so write it above" if inside else ""
 
 
-def _alternatives(key: str, table: dict[str, Any]) -> list[Any]:
+def _problem_of_units(table: dict[str, Any]) -> tuple[str, str] | None:
+    """Returns a key that does not go with the units of a reading, and why; None if all do."""
+    if "units" not in table:
+        return ("unit_path", "it needs units, like units = { kWh = 1, Wh = 0.001 }") if "unit_path" in table else None
+    for name in ("scale", "offset", "suffix"):
+        if name in table:
+            return name, "units has it for each unit, like units = { C = 1, F = { scale = 0.5556, offset = -17.78 } }"
+    path = table.get("path")
+    if "unit_path" in table and isinstance(path, str) and "*" in path:
+        return "unit_path", "a star has values of several units; go through them with each"
+    return None
+
+
+def _alternatives(key: str, table: dict[str, Any], entry_keys: tuple[str, ...]) -> list[Any]:
     """Returns the sources of a table: itself, or the sources of ``first``, for which its other keys are defaults."""
-    shared = {name: part for name, part in table.items() if name not in (*_ENTRY_KEYS, "first")}
+    shared = {name: part for name, part in table.items() if name not in (*entry_keys, "first")}
     if "first" not in table:
         return [shared]
     if own := [name for name in _KINDS if name in shared]:
@@ -471,7 +517,9 @@ def _alternatives(key: str, table: dict[str, Any]) -> list[Any]:
 def _conditions(key: str, value: Any) -> tuple[Condition, ...]:
     conditions = []
     for table in _list(value):
-        _table(key, table)
+        if _table(key, table).get("path") == _TIME:
+            conditions.append(_time_condition(key, table))
+            continue
         _check_keys(key, table, ("path", "is", "is_not", "set", "glob"))
         kinds = [kind for kind in table if kind != "path"]
         if "path" not in table or len(kinds) != 1:
@@ -483,11 +531,26 @@ def _conditions(key: str, value: Any) -> tuple[Condition, ...]:
         )
         if not values or not all(isinstance(one, types) for one in values) or (kind == "set" and len(values) > 1):
             raise MappingError(f"{key}.{kind}", f"it takes {expected}")
-        path = _path(key, table["path"])
-        if path.has_star:
-            raise MappingError(key, f"{str(path)!r} has a star, which has no single value")
-        conditions.append(Condition(path, kind, values))
+        conditions.append(Condition(_single_path(key, table["path"]), kind, values))
     return tuple(conditions)
+
+
+def _time_condition(key: str, table: dict[str, Any]) -> Condition:
+    if not key.endswith(".when") or key == "time.when":
+        raise MappingError(key, f"{_TIME} is the event's time, for the when of a sensor, a reading or metadata")
+    _check_keys(key, table, ("path", "from", "before"))
+    bounds = _parsed(key, table, {"from": _time_us, "before": _time_us})
+    first, end = bounds.get("from", -math.inf), bounds.get("before", math.inf)
+    if not bounds or first >= end:
+        raise MappingError(key, f"a condition on {_TIME} has from, before, or both, the earlier one first")
+    return Condition(Path(Root.ENVELOPE, (paths.Field(_TIME[1:]),), _TIME), "within", (first, end))
+
+
+def _time_us(key: str, value: Any) -> int:
+    try:
+        return parse_time(_text(key, value))
+    except ValueError as error:
+        raise MappingError(key, str(error)) from None
 
 
 def _each(key: str, value: Any) -> tuple[Path, ...]:
@@ -590,6 +653,13 @@ def _path(key: str, text: Any) -> Path:
     return _located(key, paths.parse_path, text)
 
 
+def _single_path(key: str, text: Any) -> Path:
+    path = _path(key, text)
+    if path.has_star:
+        raise MappingError(key, f"{str(path)!r} has a star, which has no single value")
+    return path
+
+
 def _located(key: str, parse: Callable[[str], _T], text: Any) -> _T:
     try:
         return parse(_text(key, text))
@@ -648,6 +718,25 @@ def _decimal(key: str, value: Any) -> Decimal:
     if not number.is_finite():
         raise MappingError(key, f"it is {value}, not a finite number")
     return number
+
+
+def _unit_of_metric(key: str, value: Any) -> str:
+    if not is_label(_text(key, value), MAX_UNIT):
+        raise MappingError(key, f"it is {shown(value)}, not 1 to {MAX_UNIT} printable characters")
+    return value
+
+
+def _units(key: str, value: Any) -> tuple[UnitScale, ...]:
+    scales = []
+    for unit, written in _table(key, value).items():
+        where = f"{key}.{unit}"
+        table = written if isinstance(written, dict) else {"scale": written}
+        _check_keys(where, table, ("scale", "offset"))
+        scale = _parsed(where, table, {"scale": _decimal, "offset": _decimal})
+        scales.append(UnitScale(unit.strip(), scale.get("scale", Decimal(1)), scale.get("offset", Decimal(0))))
+    if not 0 < len(scales) <= _MAX_UNITS:
+        raise MappingError(key, f"it takes 1 to {_MAX_UNITS} units, like {{ kWh = 1, Wh = 0.001 }}")
+    return tuple(scales)
 
 
 def _time_format(key: str, value: Any) -> str:
@@ -785,6 +874,8 @@ _SOURCE_KEYS: dict[str, _Parse] = {
     "suffix": _text,
     "values": _values,
     "valid": _valid,
+    "units": _units,
+    "unit_path": _single_path,
     "unit": _choice(*UNITS),
     "epoch": _epoch,
     "format": _time_format,
