@@ -32,7 +32,7 @@ from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.notation.documents import parse_toml
 
 JSON, FORM, INFLUX = "json", "form", "influx"
-PLAIN_TYPES = (JSON, FORM, INFLUX)
+PLAIN_TYPES = (JSON, INFLUX, FORM)
 """The types of messages without descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
 
 TEXT = "text"
