@@ -1,9 +1,9 @@
 """Reads the first records of a file whose notation is not known yet, to draft a mapping of them."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from pipeline.core.decoding.mapping.authoring.guesses import toml_text
 from pipeline.core.decoding.mapping.authoring.points import draft_of_points
 from pipeline.core.decoding.mapping.authoring.rows import Sampled, draft_of_rows
 from pipeline.core.decoding.mapping.compiling.mapper import documents_of_text
-from pipeline.core.decoding.mapping.language.model import FORM, INFLUX, JSON, CsvFormat
+from pipeline.core.decoding.mapping.language.model import FORM, INFLUX, JSON, PLAIN_TYPES, CsvFormat
 from pipeline.core.decoding.mapping.values.nodes import parse_documents
 from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.compression import unpacked
@@ -31,6 +31,7 @@ from pipeline.formats.values import UnreadableFile
 
 SAMPLE_RECORDS = 1000
 _MOST_BYTES = 10_000_000  # of a message of Pub/Sub
+_FORM = re.compile(rb"[!-~]+\s*")  # others have no spaces
 
 
 class _SampleMaker(MappedMaker):
@@ -83,7 +84,8 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     if not mapped:
         raise UnreadableFile("it has no records that can be read")
     source = f"the first {len(mapped):,} records of {path.name}"
-    sampled = _sampled([record.message.data for record in mapped], "a line", source, stem)
+    kinds = (INFLUX,) if name.removesuffix(".gz").endswith(".lp") else (JSON,)
+    sampled = _sampled([record.message.data for record in mapped], "a line", source, stem, kinds)
     return sampled._replace(csv=csv_format, units=units)
 
 
@@ -94,29 +96,38 @@ def _read_payload(path: Path) -> bytes:
         raise UnreadableFile(str(error)) from None
 
 
-def _sampled(stored: Sequence[bytes], where: str, source: str, stem: str) -> Sampled:
-    """Returns the documents of payloads, which are all JSON, or all line protocol, or all forms."""
+def _sampled(
+    stored: Sequence[bytes], where: str, source: str, stem: str, kinds: Sequence[str] = PLAIN_TYPES
+) -> Sampled:
+    """Returns the documents of payloads, all of which are of the first of the kinds that fits."""
     try:
         if any(len(data) > _MOST_BYTES for data in stored):
             raise UnreadableFile(f"{where} is larger than {_MOST_BYTES:,} bytes")
         payloads = [unpacked(data, {}, "auto") for data in stored]
-        message, documents = _documents(payloads, where)
+        message, documents = _documents(payloads, where, kinds)
     except BadData as problem:
         raise UnreadableFile(problem.detail) from None
     return Sampled(documents, source, stem, message=message, payloads=payloads, is_compressed=payloads != list(stored))
 
 
-def _documents(payloads: Sequence[bytes], where: str) -> tuple[str, list[Any]]:
-    try:
-        documents = [document for data in payloads for document in parse_documents(data, where, SAMPLE_RECORDS)]
-        return JSON, documents[:SAMPLE_RECORDS]
-    except BadData as problem:
-        for kind in (INFLUX, FORM):
-            with suppress(BadData):
-                documents = [document for data in payloads for document in documents_of_text(data, kind)]
-                if points := [document for document in documents if not isinstance(document, BadData)]:
-                    return kind, points[:SAMPLE_RECORDS]
-        raise problem
+def _documents(payloads: Sequence[bytes], where: str, kinds: Sequence[str]) -> tuple[str, list[Any]]:
+    problems = []
+    for kind in kinds:
+        try:
+            if kind == FORM and not all(map(_FORM.fullmatch, payloads)):
+                continue
+            documents = [document for data in payloads for document in _documents_of(data, where, kind)]
+        except BadData as problem:
+            problems.append(problem)
+            continue
+        if points := [document for document in documents if not isinstance(document, BadData)]:
+            return kind, points[:SAMPLE_RECORDS]
+        problems += documents
+    raise problems[0]
+
+
+def _documents_of(data: bytes, where: str, kind: str) -> list[Any]:
+    return parse_documents(data, where, SAMPLE_RECORDS) if kind == JSON else documents_of_text(data, kind)
 
 
 def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:

@@ -476,7 +476,7 @@ def test_a_dead_letter_of_an_infinite_number(tmp_path: Path) -> None:
     """A record with an infinite number is still a dead letter, although JSON has no such number."""
     broken = MappedType("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
     message = Message(probe(id="a", at=MORNING_US, t=[1.5]), {"message_type": PROBE})
-    letter = dead_letter(message, BadData(Reason.INVALID_READING, "t"), "Decode", RECORD["at"])
+    letter = dead_letter(message, BadData(Reason.NON_FINITE_VALUE, "t"), "Decode", RECORD["at"])
     record = letter_json(DeadLetter.of(letter, Trials([broken])))
     line = json_line({**record, "mapped": {"message": {"t": math.inf}}}).encode()
     [replay] = read(tmp_path, "a.ndjson", line, MappedType("m.toml", PROBE_MAPPING, PROBES))

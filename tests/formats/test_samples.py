@@ -196,17 +196,22 @@ HISTORY = f"entity_id,state,last_changed\na.b,21.5,{AT}\na.b,unavailable,{AT}\na
             {
                 "csv": {"delimiter": ";", "header_lines": 2, "skip_lines": 3},
                 "readings": {
-                    "temp_c": {"path": '"Temp. [°C]"', "null": [85]},
-                    "hum_percent": {"path": '"Hum (%)"', "null": [9999]},
+                    "temp_c": {"path": '"Temp. [°C]"', "null": [85], "unit": "°C"},
+                    "hum_percent": {"path": '"Hum (%)"', "null": [9999], "unit": "%"},
                 },
             },
-            ['# unit = "°C"; 20 to 20.4; doubt: is 85 a missing value?', "doubt: is 9999 a missing value?"],
+            ["# 20 to 20.4; doubt: is 85 a missing value?", "doubt: is 9999 a missing value?"],
             id="titles, units and sentinels",
         ),
         pytest.param(
             LOGGER,
-            {"csv": None, "sensor": "station", "null": ["NAN"], "readings": {"AirTC": "AirTC"}},
-            ['# unit = "Deg C"; 24.5 to 24.6', "# left out: RECORD"],
+            {
+                "csv": None,
+                "sensor": "station",
+                "null": ["NAN"],
+                "readings": {"AirTC": {"path": "AirTC", "unit": "Deg C"}},
+            },
+            ["# 24.5 to 24.6", "# left out: RECORD"],
             id="TOA5",
         ),
         pytest.param(
@@ -226,8 +231,12 @@ HISTORY = f"entity_id,state,last_changed\na.b,21.5,{AT}\na.b,unavailable,{AT}\na
         ),
         pytest.param(
             BLANKS,
-            {"csv": {"delimiter": "blanks", "header_lines": 2}, "sensor": '"#id"', "readings": {"wind": "wind"}},
-            ['# unit = "m/s"; 5.5 to 5.5'],
+            {
+                "csv": {"delimiter": "blanks", "header_lines": 2},
+                "sensor": '"#id"',
+                "readings": {"wind": {"path": "wind", "unit": "m/s"}},
+            },
+            ["# 5.5 to 5.5"],
             id="blanks, and a header that looks like comments",
         ),
         pytest.param(
@@ -302,7 +311,7 @@ mem,host=b free=4i 1771324200000000000
 def test_points(tmp_path: Path) -> None:
     """The host is the sensor; tags that distinguish points of one time are in names; a file has a point a line."""
     names = ["{measurement}.{tags.cpu}.*", "{measurement}.*"]
-    for name in ("a.lp", "a.txt"):
+    for name in ("a.lp", "a.payload"):
         document, _, events = drafted(tmp_path / name, POINTS.encode())
         assert (document["message"], document["sensor"]) == ("influx", "tags.host")
         assert document["readings"] == {"*": {"path": "fields.*", "name": names}}

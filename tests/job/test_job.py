@@ -126,7 +126,7 @@ def test_unusual_messages(resources, log):
     assert letters["100 attributes"].attributes["dead_letter_reason"] == "UNPARSEABLE"
     assert "attributes left out" in letters["100 attributes"].attributes["dead_letter_detail"]
     assert len(letters["100 attributes"].attributes) == 100
-    assert letters["near 10 MB"].attributes["dead_letter_reason"] == "INVALID_READING"
+    assert letters["near 10 MB"].attributes["dead_letter_reason"] == "NON_FINITE_VALUE"
     assert letters["near 10 MB"].data == messages["near 10 MB"].data
     assert letters["no data"].attributes["dead_letter_reason"] == "MISSING_SENSOR_ID"
     from_batch = [letter for letter in letters.values() if "case" not in letter.attributes]

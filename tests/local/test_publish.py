@@ -159,7 +159,7 @@ def test_readings_that_are_not_finite_are_left_out(inbox: Inbox, tmp_path: Path)
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
         f"{file}:1: left out: reading x is nan; reading y is inf",
-        f"{file}:2: INVALID_READING: reading n is nan",
+        f"{file}:2: NON_FINITE_VALUE: reading n is nan",
     ]
     assert ", 1 line refused; 2 readings left out; " in result.stdout
     assert numbers(inbox.take(1)) == [[1, 2]]

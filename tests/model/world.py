@@ -680,7 +680,7 @@ def message(*events):
 
 def proto_of(event):
     readings = {} if event.fault == "NO_READINGS" else event.readings
-    if event.fault == "INVALID_READING":
+    if event.fault == "NON_FINITE_VALUE":
         readings = dict.fromkeys(readings, math.inf)
     sensor_id = "" if event.fault == "MISSING_SENSOR_ID" else event.sensor_id
     metadata = {"location": event.location} if event.location else {}

@@ -283,4 +283,4 @@ def test_a_table_that_refuses_events():
     decoder.start()
     nan = message_of([sensor_event("a", NOON * 1_000_000, {"t": 20.0, "u": math.nan}, {})])
     events, (letter,) = decoder.decode([pubsub_message(nan)], NOON * 1_000_000)
-    assert (events, letter.attributes["dead_letter_reason"]) == ([], "INVALID_READING")
+    assert (events, letter.attributes["dead_letter_reason"]) == ([], "NON_FINITE_VALUE")

@@ -15,6 +15,7 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import format_value
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
+_INVALID = (Reason.NON_FINITE_VALUE, Reason.OUT_OF_RANGE)
 _MAX_FIRST = 1000  # metrics and reasons of a message
 _Raw = TypeVar("_Raw")
 _Event = TypeVar("_Event")
@@ -59,7 +60,7 @@ class InvalidReadings(BadData):
         if invalid is Invalid.DROP_READING:
             return None
         problems = self.problems.values()  # those of another reason are left out by a mapping
-        return next((problem for problem in problems if problem.reason is Reason.INVALID_READING), None)
+        return next((problem for problem in problems if problem.reason in _INVALID), None)
 
 
 def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
@@ -67,7 +68,7 @@ def not_finite(readings: Mapping[str, float]) -> InvalidReadings | None:
     problems = {
         metric: value.problem_of(metric)
         if isinstance(value, LeftOut)
-        else BadData(Reason.INVALID_READING, f"reading {metric} is {value}")
+        else BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
         for metric, value in sorted(readings.items(), key=itemgetter(0))  # a map of protobuf has no order
         if not isfinite(value)
     }
@@ -114,7 +115,7 @@ class RangeCheck:
 def out_of_range(what: str, value: float, valid: tuple[float, float]) -> BadData:
     """Returns the problem of a reading that is out of its range. ``what`` names the reading."""
     number, least, greatest = (format_value(each).decode() for each in (value, *valid))
-    return BadData(Reason.INVALID_READING, f"{what} is {number}, not in [{least}, {greatest}]")
+    return BadData(Reason.OUT_OF_RANGE, f"{what} is {number}, not in [{least}, {greatest}]")
 
 
 class DroppedReadings:

@@ -57,7 +57,7 @@ def test_readings_that_are_left_out():
     trial = tried(b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1, "u": 2}', ranged)
     [event] = trial.document()["events"]
     assert event["readings"] == {"t": 1}
-    assert trial.document()["dropped"] == [{"reason": "INVALID_READING", "detail": "readings.u is 2, not in [0, 1]"}]
+    assert trial.document()["dropped"] == [{"reason": "OUT_OF_RANGE", "detail": "readings.u is 2, not in [0, 1]"}]
 
 
 def test_conditions_and_defaults_decide_as_in_the_job():

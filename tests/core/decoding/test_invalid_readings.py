@@ -38,8 +38,8 @@ def test_an_event_loses_invalid_readings_and_keeps_the_others():
     assert [event.readings for event in found.events] == [{"a": 5.0}, {"c": 5.0}, {"b": 0.0}, {"a": 9.0}]
     assert (found.refused, found.dropped) == ([], 4)
     assert losses(found) == [
-        {"b": "INVALID_READING: reading b is nan"},
-        {"a": "INVALID_READING: reading a is 9.5, not in [5, 9]"},
+        {"b": "NON_FINITE_VALUE: reading b is nan"},
+        {"a": "OUT_OF_RANGE: reading a is 9.5, not in [5, 9]"},
     ]
     alone = [SensorEvent.FromString(message.data).event_time.nanos for message, _ in found.losses]
     assert alone == [0, 1000]
@@ -53,14 +53,14 @@ def test_an_event_without_valid_readings_is_refused():
     found = BuiltIn().decode(message_of([late, of_name, lost]), LATEST_US, [RANGES], metadata_alone=True)
     assert (found.events, found.dropped) == ([], 0)
     reasons = [problem.reason for _, problem in found.refused]
-    assert reasons == [Reason.EVENT_TIME_IN_FUTURE, Reason.INVALID_METRIC_NAME, Reason.INVALID_READING]
+    assert reasons == [Reason.EVENT_TIME_IN_FUTURE, Reason.INVALID_METRIC_NAME, Reason.NON_FINITE_VALUE]
 
 
 def test_a_schema_may_refuse_the_event():
     """With `invalid = "refuse event"`, one such reading refuses its event, and no other of the batch."""
     found = decoded({"a": 1.0, "b": 1.0}, {"a": 5.0, "b": math.nan}, {"a": 5.0}, invalid=Invalid.REFUSE_EVENT)
     assert [event.readings for event in found.events] == [{"a": 5.0}]
-    assert [problem.reason for _, problem in found.refused] == [Reason.INVALID_READING, Reason.INVALID_READING]
+    assert [problem.reason for _, problem in found.refused] == [Reason.OUT_OF_RANGE, Reason.NON_FINITE_VALUE]
     assert found.dropped == 0
 
 
@@ -84,7 +84,7 @@ def test_metrics_that_are_told_are_bounded():
 @pytest.mark.parametrize(
     ("elements", "readings", "lost"),
     [
-        ('{"a": 9.5, "b": 1}', {"b": 1.0}, "INVALID_READING: readings.a is 9.5, not in [0, 9]"),
+        ('{"a": 9.5, "b": 1}', {"b": 1.0}, "OUT_OF_RANGE: readings.a is 9.5, not in [0, 9]"),
         ('{"a": 9, "b": "x"}', {"a": 9.0}, "NOT_A_NUMBER: readings.b is 'x', not a number"),
         ('{"a": 9.5}, {"b": 2}, {"a": 3}', {"a": 3.0, "b": 2.0}, None),  # one event, in which another element has it
         ('{"a": 3}, {"a": 9.5, "b": 2}', {"a": 3.0, "b": 2.0}, None),

@@ -11,7 +11,7 @@ from pipeline.core.decoding.mapping.language.model import Mapping
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step, Together
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
 from pipeline.core.decoding.mapping.values.nodes import Getter
-from pipeline.core.decoding.mapping.values.times import NO_TIME, ClocksChanged
+from pipeline.core.decoding.mapping.values.times import NO_TIME, FinalProblem
 from pipeline.core.events.event import EARLIEST_US, MAX_METADATA_BYTES, MAX_NAME, MAX_READINGS, time_out_of_range
 from pipeline.core.events.invalid_readings import LeftOut, not_finite
 from pipeline.core.events.reasons import BadData, Reason
@@ -415,7 +415,7 @@ class CompiledBranch:
                 try:
                     time_us = get_time(scope)
                 except BadData as problem:
-                    if problem.reason not in NO_TIME or isinstance(problem, ClocksChanged):
+                    if problem.reason not in NO_TIME or isinstance(problem, FinalProblem):
                         raise
                     replaced = replaced or problem
                     continue

@@ -643,7 +643,10 @@ def _moved(
         time_us = get(scope)
         if time_us is None:
             return None
-        after_us = (plus(scope) if plus else None) or 0
+        try:
+            after_us = (plus(scope) if plus else None) or 0
+        except BadData as problem:
+            raise times.FinalProblem(problem.reason, problem.detail) from None
         if step and position.at:
             step_us = step(scope)
             if step_us is None:

@@ -37,7 +37,7 @@ from pipeline.core.notation.text import MAX_UNIT, is_label, shown
 from pipeline.core.notation.times import parse_time, to_datetime
 
 JSON, FORM, INFLUX = "json", "form", "influx"
-PLAIN_TYPES = (JSON, FORM, INFLUX)
+PLAIN_TYPES = (JSON, INFLUX, FORM)
 """The types of messages without descriptors: JSON, the fields of a form, and points of InfluxDB's line protocol."""
 
 TEXT = "text"

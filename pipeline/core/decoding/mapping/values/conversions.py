@@ -258,7 +258,7 @@ def _in_range(key: str, convert: Getter, valid: tuple[float, float]) -> Getter:
             return number
         if math.isfinite(number):
             return LeftOut(out_of_range(key, number, valid))
-        return LeftOut(BadData(Reason.INVALID_READING, f"{key} is {number}"))
+        return LeftOut(BadData(Reason.NON_FINITE_VALUE, f"{key} is {number}"))
 
     return get
 

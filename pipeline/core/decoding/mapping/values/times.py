@@ -31,8 +31,8 @@ _MAX_TRIES = 4  # a message may be full of texts that fit in no way
 _UNUSUAL = re.compile("24|60")
 
 
-class ClocksChanged(BadData):
-    """Raised for a local time that clocks skip or show twice. No other time replaces it: the mapping can decide it."""
+class FinalProblem(BadData):
+    """Raised for a time that no other time of a list replaces: the mapping can decide it, or elements would collide."""
 
 
 def time_of(key: str, node: Node, source: Source) -> Getter:
@@ -200,7 +200,7 @@ def _read(read: Callable[[str], datetime], text: str) -> datetime | None:
 
 
 def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> datetime:
-    """Returns a local time of a zone. Raises ClocksChanged if clocks skip it, or show it twice and no rule decides."""
+    """Returns a local time of a zone. Raises FinalProblem if clocks skip it, or show it twice and no rule decides."""
     first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = first.utcoffset(), second.utcoffset()
     if before == after or before is None or after is None:
@@ -213,7 +213,7 @@ def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> date
         problem = f"a time that clocks show twice in {zone}, and no order of a file, oldest record first, tells which"
     else:
         return second if source.ambiguous == "second" else first
-    raise ClocksChanged(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")
+    raise FinalProblem(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")
 
 
 def publish_time_us(message: Message) -> int | None:

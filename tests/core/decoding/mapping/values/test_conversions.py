@@ -135,7 +135,7 @@ def test_a_range(reading, value, left_out):
 
 def test_a_required_reading_is_not_left_out(reading):
     """An event without a required reading is refused for what is wrong with it."""
-    assert refused(reading, 61, '{ path = "v", valid = [0, 60], required = true }') is Reason.INVALID_READING
+    assert refused(reading, 61, '{ path = "v", valid = [0, 60], required = true }') is Reason.OUT_OF_RANGE
     assert refused(reading, "x", '{ path = "v", invalid = "drop reading", required = true }') is Reason.NOT_A_NUMBER
 
 
