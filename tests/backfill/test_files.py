@@ -205,7 +205,11 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.txt", b"", "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"),
+        (
+            "a.txt",
+            b"",
+            "its name ends in none of .csv, .ndjson, .lp, .pb, .binpb, with or without .gz, .avro and .parquet",
+        ),
         ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
         ("a.ndjson", b"\n", "it is empty"),
         ("a.avro", b"sensor_id", "can't be read: "),
