@@ -145,6 +145,7 @@ def test_try_files(folder: Path):
         "message": {"serial": "a", "at_ms": str(AT_MS), "celsius": 21.5, "site": "north"},
         "events": [{"sensor_id": "a", "event_time": TIME, "readings": {"c": 21.5}, "metadata": {}}],
         "refused": [],
+        "dropped": [],
         "skipped": 0,
     }
     assert (bad["message"]["celsius"], bad["events"]) == (1, [])

@@ -17,6 +17,7 @@ from pipeline.core.decoding.file_names import FILE
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import Reason
 from pipeline.core.schema.retention import Expiry
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
@@ -174,13 +175,16 @@ class Outcome:
     done_before: int = 0
 
     def refuse(self, letter: Message) -> None:
-        """Notes a dead letter."""
+        """Notes a dead letter. One about a reading that its event lost is a remark: the event was kept."""
         attributes = letter.attributes
         # A record that is not an event has no reason in the contract.
         text = attributes[DETAIL] if attributes[STEP] == READ else f"{attributes[REASON]}: {attributes[DETAIL]}"
-        file = attributes.get(FILE, "")
+        file, line = attributes.get(FILE, ""), int(attributes.get(LINE, 0))
+        if attributes[REASON] == Reason.READING_DROPPED:
+            self.remark((file, line, attributes[DETAIL]))
+            return
         self.of_files[file] += 1
-        _keep_first(self.refused, RecordNote(file, int(attributes.get(LINE, 0)), text))
+        _keep_first(self.refused, RecordNote(file, line, text))
 
     def remark(self, remark: tuple[str, int, str]) -> None:
         """Notes a remark."""

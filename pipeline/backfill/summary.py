@@ -87,6 +87,7 @@ class Summary:
                 for lost in self.outcome.repeated.examples
             ],
             "skipped": self._skipped,
+            "dropped_readings": self._of(metrics.READINGS_DROPPED),
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
             "dead_letters": self._reasons,
@@ -145,6 +146,9 @@ class Summary:
                     click.echo(f"  {plain(path)}: {counted(number, 'record')}")
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        if dropped := self._of(metrics.READINGS_DROPPED):
+            see = f"; see {dead_letters}" if dead_letters else ""
+            click.echo(f"{counted(dropped, 'reading')} left out, since they are not valid; their events were kept{see}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
         if again := self.outcome.repeated.readings:
             click.echo(

@@ -24,6 +24,7 @@ def print_trial(source: str, message: Message, trial: Trial, console: Console = 
     """Prints a message and what becomes of it: side by side on a wide terminal."""
     parts = [trial.type or "of no known type", counted(len(trial.events), "event")]
     parts += [f"{len(trial.problems):,} refused"] if trial.problems else []
+    parts += [f"{counted(len(trial.dropped), 'reading')} left out"] if trial.dropped else []
     parts += [f"{trial.skipped:,} skipped"] if trial.skipped else []
     render(console, Text(plain(f"{source}: {', '.join(parts)}"), style="bold"))
     if message.attributes:
@@ -54,6 +55,8 @@ def _outcome_lines(trial: Trial) -> Iterator[Text]:
         yield Text(f"… {len(trial.events) - _MAX_EVENTS:,} more events; --format json prints all")
     for problem in trial.problems:
         yield Text(_cut(f"refused  {problem.reason}: {problem.detail}"), style="red")
+    for problem in trial.dropped:
+        yield Text(_cut(f"left out  {problem.reason}: {problem.detail}"), style="yellow")
     if trial.skipped:
         yield Text(f"skipped  {trial.skipped:,}: by conditions, or because an element has no reading")
     if not trial.events and not trial.problems and not trial.skipped:

@@ -99,6 +99,7 @@ def print_letter(letter: DeadLetter) -> None:
 def _trial_line(trial: Trial) -> str:
     parts = [counted(len(trial.events), "event")] if trial.events else []
     parts += [f"refused: {problem}" for problem in trial.problems]
+    parts += [f"left out: {problem}" for problem in trial.dropped]
     parts += [f"{trial.skipped:,} skipped"] if trial.skipped else []
     return f"{trial.type}: {'; '.join(parts) or 'nothing'}"
 

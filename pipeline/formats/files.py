@@ -22,28 +22,33 @@ import codecs
 import gzip
 import io
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from google.protobuf.message import DecodeError
+
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.message_types import DecoderFunction, MappedType
-from pipeline.core.events.event import Event
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, valid_events
+from pipeline.core.events.event import MAX_FUTURE_US, Event, validate
+from pipeline.core.events.invalid_readings import losses_of
 from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
 from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
-from pipeline.formats.mapped import MappedMaker, SkippedElements, published
+from pipeline.formats.mapped import LeftOutReadings, MappedMaker, SkippedElements, left_out_of, published
 from pipeline.formats.message_records import delimited_records, ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
+from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
 
-ToPublish = Record | SkippedElements
+ToPublish = Record | SkippedElements | LeftOutReadings
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
@@ -139,9 +144,21 @@ def open_records(
     if mapped or decoder:
         maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
 
+    def kept(record: Record) -> Iterable[ToPublish]:
+        """Returns a record; of an event that a job would keep without some readings, what it keeps."""
+        if not isinstance(record, Refusal) or record.data is None:
+            return (record,)
+        try:
+            event = SensorEvent.FromString(record.data)
+        except DecodeError:
+            return (record,)
+        validate_one = partial(validate, metadata_alone=metadata_alone)
+        events, _, dropped = valid_events([event], validate_one, now_us() + MAX_FUTURE_US, ())
+        return [*left_out_of(record.line, *losses_of(dropped, Message(b"", {}))), *events] if events else (record,)
+
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
         if not isinstance(maker, MappedMaker):
-            return records
+            return chain.from_iterable(map(kept, records))
         return published(records, maker, now_us, metadata_alone=metadata_alone)
 
     with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:

@@ -36,6 +36,14 @@ class SkippedElements(NamedTuple):
     number: int
 
 
+class LeftOutReadings(NamedTuple):
+    """How many readings of a record were left out, since they are not valid, and the first of them."""
+
+    line: int
+    number: int
+    text: str
+
+
 class MappedMaker:
     """Makes messages of records, for mappings, or for a decoder that reads what no mapping takes."""
 
@@ -184,9 +192,17 @@ class MappedMaker:
         ]
 
 
+def left_out_of(
+    line: int, dropped: int, losses: Iterable[tuple[Message, Mapping[str, BadData]]]
+) -> list[LeftOutReadings]:
+    """Returns what to tell about the readings that the events of a record lost; nothing if they lost none."""
+    details = [problem.detail for _, lost in losses for problem in lost.values()]
+    return [LeftOutReadings(line, dropped, "; ".join(details))] if details else []
+
+
 def published(
     records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int], *, metadata_alone: bool = False
-) -> Iterator[Record | SkippedElements]:
+) -> Iterator[Record | SkippedElements | LeftOutReadings]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
     Refuses a record as a whole if an element of it is refused. If mappings read the file's name, all become events.
@@ -212,6 +228,7 @@ def published(
             continue
         if decoded.skipped:
             yield SkippedElements(decoded.skipped)
+        yield from left_out_of(line, decoded.dropped, decoded.losses)
         events = tuple(decoded.events)
         if not is_message:
             yield from events

@@ -124,7 +124,12 @@ def _structured_event(line: str, maker: EventMaker) -> Event:
 
 def _replay(line: str, maker: EventMaker) -> Original:
     replay = _replay_of(_json_object(line, _QUICK))
-    return Original(replay.message, tuple(map(maker.checked, replay.events)), is_replay=True)
+    try:
+        return Original(replay.message, tuple(map(maker.checked, replay.events)), is_replay=True)
+    except InvalidEvent as problem:
+        if len(replay.events) == 1:
+            raise
+        raise Malformed(str(problem), problem.reason) from None  # the others must not be lost without a word
 
 
 def _replay_of(document: dict[str, Any]) -> Replay:

@@ -240,7 +240,7 @@ _BREAK_EVENT: dict[Reason, Callable[[SensorEvent], None]] = {
     Reason.NO_READINGS: lambda event: event.readings.clear(),
     Reason.TOO_MANY_READINGS: lambda event: event.readings.update({f"m{i}": i for i in range(MAX_READINGS + 1)}),
     Reason.INVALID_METRIC_NAME: _set_reading("temp °C", 21.5),
-    Reason.NON_FINITE_VALUE: _set_reading("temperature", math.nan),
+    Reason.INVALID_READING: lambda event: event.readings.update(dict.fromkeys(event.readings, math.nan)),
     Reason.TOO_MUCH_METADATA: _set_metadata(**{f"k{i}": "v" for i in range(MAX_METADATA + 1)}),
     Reason.INVALID_METADATA_NAME: _set_metadata(**{"serial number": "A-17"}),
     Reason.METADATA_TOO_LONG: _set_metadata(note="x" * (MAX_METADATA_BYTES + 1)),

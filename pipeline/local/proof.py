@@ -55,6 +55,8 @@ class Expectation:
         if self._rollups and microseconds >= self._members.get(key, (0, {}))[0]:
             self._members[key] = microseconds, dict(event.metadata)
         for metric, value in event.readings.items():
+            if not math.isfinite(value):  # which the job leaves out
+                continue
             row[f"raw:{metric}"] = str(value)
             self._windows[key][metric].append(value)
             if self._newest is not None:

@@ -32,7 +32,7 @@ from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
 from pipeline.formats.lines import Original, Refusal, Remark
-from pipeline.formats.mapped import SkippedElements
+from pipeline.formats.mapped import LeftOutReadings, SkippedElements
 from pipeline.formats.values import FileColumns, UnreadableFile, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -46,12 +46,13 @@ _BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
 
 @dataclass
 class _PublishCounts:
-    """Counts published events and messages, and refused and skipped records."""
+    """Counts published events and messages, refused and skipped records, and readings that are left out."""
 
     events: int = 0
     messages: int = 0
     refused: int = 0
     skipped: int = 0
+    dropped: int = 0
     interrupted: bool = False
     problem: UnreadableFile | None = None
 
@@ -99,7 +100,8 @@ def publish(
     unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
     Parquet; then the events that it makes are published. --message-decoder reads files likewise.
 
-    Records that are not valid events are refused, and the reason is printed.
+    Records that are not valid events are refused, and the reason is printed. A reading that is NaN or infinite is left
+    out of its event.
 
     A job counts old events too: it reads each of their windows from the table. For many of them, backfill is faster.
 
@@ -243,6 +245,10 @@ def _valid(
                         _report(file, line, reason)
                 case SkippedElements(number):
                     tally.skipped += number
+                case LeftOutReadings(line, number, text):
+                    if tally.dropped < _MAX_REPORTED:
+                        _report(file, line, f"left out: {text}")
+                    tally.dropped += number
                 case Remark(line, text):
                     _report(file, line, text)
     except UnreadableFile as problem:
@@ -262,6 +268,7 @@ def _print_summary(tally: _PublishCounts, topic: str, seconds: float, *, as_json
                 "events": tally.events,
                 "messages": tally.messages,
                 "skipped": tally.skipped,
+                "dropped_readings": tally.dropped,
                 "refused": tally.refused,
                 "seconds": round(seconds, 3),
                 "events_per_second": round(events_per_second, 1),
@@ -273,5 +280,6 @@ def _print_summary(tally: _PublishCounts, topic: str, seconds: float, *, as_json
         f"{counted(tally.events, 'event')} in {counted(tally.messages, 'message')} published to {topic}, "
         f"{counted(tally.refused, 'line')} refused; "
         f"{f'{tally.skipped:,} skipped by the mapping; ' if tally.skipped else ''}"
+        f"{f'{tally.dropped:,} readings left out; ' if tally.dropped else ''}"
         f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )

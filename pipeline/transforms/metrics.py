@@ -22,7 +22,9 @@ EMPTY_BATCHES = "empty_batches"
 UNKNOWN_FIELDS = "unknown_fields"
 # Valid events that every table has a place for.
 EVENTS = "events"
-# Dead letters, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
+# Readings that events lost, since they were not finite, out of their range or left out by a mapping.
+READINGS_DROPPED = "readings_dropped"
+# Dead letters of what is refused, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
 DEAD_LETTERS = "dead_letters"
 # Dead letters that came back ten times and were refused again. The log names each of them.
 LETTERS_DROPPED = "letters_dropped"
@@ -84,14 +86,14 @@ BACKFILL_REFUSED_RECORDS = "refused_records"
 # Files that could not be read to the end.
 BACKFILL_UNREADABLE_FILES = "unreadable_files"
 # Windows put on the work list.
-BACKFILL_WINDOWS_LISTED = "windows_listed"
+BACKFILL_WINDOWS_LISTED = WINDOWS_WOKEN
 # Windows left unchanged, and listed.
 BACKFILL_WINDOWS_LEFT = "windows_left"
 
 # ``repair``.
 
 # Events read again. An event in several rows may count more than once.
-REPAIR_EVENTS = "repair_events"
+REPAIR_EVENTS = EVENTS
 # Windows of every tier that have raw rows or an aggregate row.
 REPAIR_WINDOWS_CHECKED = "repair_windows_checked"
 # Checked windows whose aggregate row is missing, differs, or has no raw rows.

@@ -10,7 +10,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, product
@@ -23,11 +23,12 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.decoding.message_types import Decoded, MessageTypes, valid_events
+from pipeline.core.decoding.message_types import Check, Decoded, MessageTypes, valid_events
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
 from pipeline.core.events.event import Event
+from pipeline.core.events.invalid_readings import Invalid, RangeCheck
 from pipeline.core.events.message import Message, message_of, sensor_event
-from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.events.reasons import REFUSALS, BadData, Reason
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, RawRows, kind_of
@@ -45,6 +46,8 @@ DEAD_LETTERS = "dead_letters"
 """The tag of ``Message`` elements that are dead letters."""
 
 _EVENTS = "events"
+_SAMPLED_EVERY_US = 60_000_000
+_MOST_SAMPLED = 10_000  # metrics and reasons
 _log = logging.getLogger(__name__)
 _new = tuple.__new__
 
@@ -55,6 +58,12 @@ class CheckedEvents(NamedTuple):
     attributes: dict[str, str]
     events: list[Event]
 
+    def message_at(self, position: int) -> Message:
+        """Returns an event as a message of its own."""
+        event = self.events[position]
+        part = message_of([event.message or sensor_event(*event[:5])])
+        return part._replace(attributes={**part.attributes, **self.attributes})
+
 
 class Decoder:
     """Decodes messages, validates their events, and counts both. Part of a DoFn: it pickles.
@@ -62,7 +71,7 @@ class Decoder:
     The counters are incremented when a bundle ends, in :meth:`finish`.
 
     An event that any of the tables cannot store is a dead letter for all of them: the aggregates of each table must
-    match its raw rows.
+    match its raw rows. Likewise, a reading that is not valid for one table is left out of all.
     """
 
     def __init__(
@@ -72,25 +81,40 @@ class Decoder:
         self._read_attributes = self._types.attribute_names
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
-        self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
+        self._checks: list[Check] = [schema.check for schema in schemas if not schema.accepts_all_events]
+        if ranges := RangeCheck(schema.ranges for schema in schemas):
+            self._checks.insert(0, ranges)
+        refuses = any(schema.invalid is Invalid.REFUSE_EVENT for schema in schemas)
+        self._invalid = Invalid.REFUSE_EVENT if refuses else Invalid.DROP_READING
+        self._sampled: dict[tuple[Reason, str], int] = {}  # when the last letter about a metric and reason was written
         self._metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
-        names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
+        names = [
+            metrics.MESSAGES,
+            metrics.EMPTY_BATCHES,
+            metrics.EVENTS,
+            metrics.UNKNOWN_FIELDS,
+            metrics.READINGS_DROPPED,
+        ]
         names += [metrics.of_type(*of_type) for of_type in product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)
         self._by_type = bool(self._types.names)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
         self._dead_letters = metrics.counter(metrics.DEAD_LETTERS)
         self._letters_dropped = metrics.counter(metrics.LETTERS_DROPPED)
-        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in Reason}
+        self._dead_letters_of = {reason: metrics.counter(metrics.dead_letters_of(reason)) for reason in REFUSALS}
 
     def start(self) -> None:
         """Begins a bundle."""
         self._counts.start()
+        self._sampled_now: dict[tuple[Reason, str], int] = {}  # in this bundle, which may fail
         self._least_us, self._most_us = math.inf, -math.inf  # delays of events
 
     def finish(self) -> None:
         """Ends a bundle."""
         self._counts.finish()
+        if len(self._sampled) > _MOST_SAMPLED:
+            self._sampled.clear()
+        self._sampled |= self._sampled_now
         if self._least_us <= self._most_us:
             for delay_us in {self._least_us, self._most_us}:
                 self._event_delay_ms.update(int(delay_us) // 1000)
@@ -102,29 +126,35 @@ class Decoder:
         events: list[Event] = []
         dead_letters: list[Message] = []
         counts, latest_us, type_of = self._counts.of, now_us + self._max_future_us, self._types.of
-        checks, metadata_alone = self._checks, self._metadata_alone
+        checks, metadata_alone, invalid = self._checks, self._metadata_alone, self._invalid
         for element in elements:
             counts[metrics.MESSAGES] += 1
             if isinstance(element, CheckedEvents):
-                of_file, problems = valid_events(element.events, lambda event, _: event, latest_us, checks)
+                of_file, problems, dropped = valid_events(element.events, _itself, latest_us, checks, invalid)
                 events += of_file
                 for position, problem in problems:
-                    event = element.events[position]
-                    part = message_of([event.message or sensor_event(*event[:5])])
-                    attributes = {**part.attributes, **element.attributes}
-                    dead_letters += self._refuse(part._replace(attributes=attributes), problem, now_us)
+                    dead_letters += self._refuse(element.message_at(position), problem, now_us)
+                for position, lost in dropped.first.items() if dropped else ():
+                    dead_letters += self._sampled_letters(element.message_at(position), lost, now_us)
+                counts[metrics.READINGS_DROPPED] += dropped.number if dropped else 0
                 continue
             message = _message(element)
             message_type = None
             try:
                 message_type = type_of(message)
-                decoded = message_type.decode(message, latest_us, checks, metadata_alone=metadata_alone)
+                decoded = message_type.decode(
+                    message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid
+                )
             except BadData as problem:
                 decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
-            name, of_message, refused, skipped, unknown_fields = decoded
+            name, of_message, refused, skipped, unknown_fields, dropped_readings, losses = decoded
             events += of_message
             for part, why in refused:
                 dead_letters += self._refuse(part, why, now_us)
+            if losses:
+                counts[metrics.READINGS_DROPPED] += dropped_readings
+                for part, lost in losses:
+                    dead_letters += self._sampled_letters(part, lost, now_us)
             if unknown_fields:
                 counts[metrics.UNKNOWN_FIELDS] += unknown_fields
             if not (of_message or refused or skipped):
@@ -147,6 +177,21 @@ class Decoder:
         for name, count in zip(metrics.TYPE_COUNTERS, found, strict=True):
             counts[metrics.of_type(name, decoded.type)] += count
 
+    def _sampled_letters(self, message: Message, lost: Mapping[str, BadData], now_us: int) -> list[Message]:
+        """Returns the dead letter of a message whose event lost readings; none if each has had one within a minute."""
+        due = []
+        for metric, problem in lost.items():
+            kind = problem.reason, metric
+            last_us = self._sampled_now.get(kind) or self._sampled.get(kind)
+            if last_us is None or now_us - last_us >= _SAMPLED_EVERY_US:
+                self._sampled_now[kind] = now_us
+                due.append(problem.detail)
+        if not due or returns_too_often(message):
+            return []
+        details = "; ".join(due)
+        told = f"{details}; the event was kept without {'it' if len(due) == 1 else 'them'}"
+        return [self._letter(message, BadData(Reason.READING_DROPPED, told), now_us)]
+
     def _refuse(self, message: Message, problem: BadData, now_us: int) -> list[Message]:
         """Returns the dead letter; none for a message that returned too often, which is counted and logged instead."""
         if returns_too_often(message):
@@ -162,7 +207,14 @@ class Decoder:
             return []
         self._dead_letters.inc()
         self._dead_letters_of[problem.reason].inc()
-        return [dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)]
+        return [self._letter(message, problem, now_us)]
+
+    def _letter(self, message: Message, problem: BadData, now_us: int) -> Message:
+        return dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)
+
+
+def _itself(event: Event, _latest_us: int) -> Event:
+    return event
 
 
 def _message(element: PubsubMessage) -> Message:

@@ -98,6 +98,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "lost_readings": 0,
         "lost_examples": [],
         "skipped": 0,
+        "dropped_readings": 0,
         "refused": 2,
         "malformed": 2,
         "dead_letters": {},
@@ -203,6 +204,7 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
             {"sensor_id": "N-1", "event_time": "2024-10-27T00:00:00Z", "metric": "flow", "values": [-2.0, 3.0]}
         ],
         "skipped": 0,
+        "dropped_readings": 0,
         "refused": 1,
         "malformed": 0,
         "dead_letters": {"INVALID_EVENT_TIME": 1},
@@ -495,7 +497,7 @@ time = { path = "Zeit", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }
 decimal = ","
 thousands = "."
 csv = { delimiter = ";", encoding = "cp1252" }
-readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "null" } }
+readings = { pressure = "Druck", flow = { path = "Durchfluß", invalid = "drop reading" } }
 metadata = { street = "Straße" }
 """
 
@@ -516,14 +518,20 @@ def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path
     summary = json.loads(result.stdout)
     counts = ("records", "events", "skipped", "refused", "malformed")
     assert (result.exit_code, [summary[name] for name in counts]) == (1, [4, 2, 1, 1, 0])
-    assert result.stderr == f"{tmp_path}/a.csv:5: NOT_A_NUMBER: readings.pressure is 'kaputt', not a number\n"
-    [letter] = map(json.loads, letters.read_text().splitlines())
+    assert summary["dropped_readings"] == 1
+    assert result.stderr.splitlines() == [
+        f"{tmp_path}/a.csv:4: readings.flow is 'kaputt', not a number; the event was kept without it",
+        f"{tmp_path}/a.csv:5: NOT_A_NUMBER: readings.pressure is 'kaputt', not a number",
+    ]
+    dropped, letter = map(json.loads, letters.read_text().splitlines())
+    assert (dropped["reason"], dropped["attributes"]["line"]) == ("READING_DROPPED", "4")
     assert json.loads(base64.b64decode(letter["data"])) == {
         "Messstelle": "N-1", "Zeit": "01.01.2025 01:20", "Art": None, "Druck": "kaputt", "Durchfluß": "1",
         "Straße": None,
     }  # fmt: skip
     assert letter["attributes"] == {"file": f"{tmp_path}/a.csv", "line": "5", "message_type": "json"}
     # A corrected mapping reads the dead letter.
+    letters.write_text(json.dumps(letter))
     mapping.write_text(GERMAN.replace('pressure = "Druck"', 'pressure = { path = "Druck", null = "kaputt" }'))
     again = backfill(table, letters, "--message-mapping", mapping)
     assert (again.exit_code, again.stderr) == (0, "")

@@ -241,7 +241,7 @@ def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
     table = created(schema)
     outcome = load(plan(table, schema, path))
     assert listed(table) == {work_key(hour, "a", open_us)}
-    assert outcome.totals["windows_listed"] == 1
+    assert outcome.totals["windows_woken"] == 1
 
     load(plan(other := created(schema), schema, path, lateness=timedelta(hours=1)))
     assert not listed(other)
@@ -458,7 +458,7 @@ def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way
         assert listed(table) == {work_key(hours.window, sensor_id, each_us) for each_us in starts}
     table = created(schema)
     path = write_delimited(tmp_path / "alone.pb", [Event("s", this_us - 5 * HOUR, {"t": 5.0}, {})])
-    assert "windows_listed" not in load(plan(table, schema, path, lateness=timedelta(0))).totals  # no job, no such rows
+    assert "windows_woken" not in load(plan(table, schema, path, lateness=timedelta(0))).totals  # no job, no such rows
     assert not listed(table)
 
 

@@ -13,7 +13,7 @@ from tests.faults.feed import HOUR_US, now_us
 from tests.job.running import running_job
 
 BATCHES, GOOD, BAD, WHOLE = 1000, 100, 97, 3  # a batch's valid and broken events, and broken messages beside it
-KINDS = ("MISSING_SENSOR_ID", "INVALID_SENSOR_ID", "EVENT_TIME_TOO_EARLY", "NO_READINGS", "NON_FINITE_VALUE")
+KINDS = ("MISSING_SENSOR_ID", "INVALID_SENSOR_ID", "EVENT_TIME_TOO_EARLY", "NO_READINGS", "INVALID_READING")
 
 
 def broken(kind: str, time_us: int) -> SensorEvent:
@@ -27,7 +27,7 @@ def broken(kind: str, time_us: int) -> SensorEvent:
             event.event_time.seconds = 12
         case "NO_READINGS":
             event.readings.clear()
-        case "NON_FINITE_VALUE":
+        case "INVALID_READING":
             event.readings["t"] = math.nan
     return event
 

@@ -53,7 +53,7 @@ null = ["-", "k. A."]
 csv = { delimiter = ";", encoding = "cp1252" }
 [readings]
 temperature = '"Temp. °C"'
-flow = { path = "Durchfluß", invalid = "null" }
+flow = { path = "Durchfluß", invalid = "drop reading" }
 [metadata]
 site = "Straße"
 """
@@ -152,6 +152,7 @@ def test_a_german_spreadsheet_needs_no_script(tmp_path: Path) -> None:
     assert plainly(found) == [
         ("N-1", at, {"temperature": -1234.5, "flow": 7.25}, {"site": "Hauptstraße"}),
         ("N-1", at + 60_000_000, {"flow": 1.0}, {}),
+        (5, 1, "readings.flow is 'kaputt', not a number"),
         ("N-1", at + 120_000_000, {"temperature": 1.0}, {}),
     ]
     assert refused.line == 2
@@ -466,7 +467,7 @@ def test_a_dead_letter_of_an_infinite_number(tmp_path: Path) -> None:
     """A record with an infinite number is still a dead letter, although JSON has no such number."""
     broken = MappedType("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
     message = Message(probe(id="a", at=MORNING_US, t=[1.5]), {"message_type": PROBE})
-    letter = dead_letter(message, BadData(Reason.NON_FINITE_VALUE, "t"), "Decode", RECORD["at"])
+    letter = dead_letter(message, BadData(Reason.INVALID_READING, "t"), "Decode", RECORD["at"])
     record = letter_json(DeadLetter.of(letter, Trials([broken])))
     line = json_line({**record, "mapped": {"message": {"t": math.inf}}}).encode()
     [replay] = read(tmp_path, "a.ndjson", line, MappedType("m.toml", PROBE_MAPPING, PROBES))

@@ -106,6 +106,7 @@ def test_events_are_batched_in_their_order(
         "events": count,
         "messages": len(expected),
         "skipped": 0,
+        "dropped_readings": 0,
         "refused": 0,
         "interrupted": False,
     }
@@ -146,6 +147,22 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     ]
     assert result.stdout.startswith(f"2 events in 1 message published to {inbox.topic}, 2 lines refused; ")
     assert numbers(inbox.take(1)) == [[0, 3]]
+
+
+def test_readings_that_are_not_finite_are_left_out(inbox: Inbox, tmp_path: Path) -> None:
+    """An event with other readings is published without them, and told; an event without others is refused."""
+    file = tmp_path / "a.ndjson"
+    at = '"sensorId": "A-1", "eventTime": "2024-05-01T00:00:00Z", "readings": '
+    lines = ('{"n": 1, "x": "NaN", "y": "Infinity"}', '{"n": "NaN"}', '{"n": 2}')
+    file.write_text("".join(f"{{{at}{readings}}}\n" for readings in lines))
+    result = publish(file, inbox.topic, "--batch", "10")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        f"{file}:1: left out: reading x is nan; reading y is inf",
+        f"{file}:2: INVALID_READING: reading n is nan",
+    ]
+    assert ", 1 line refused; 2 readings left out; " in result.stdout
+    assert numbers(inbox.take(1)) == [[1, 2]]
 
 
 @pytest.mark.parametrize(("bad", "more"), [(20, []), (21, ["and 1 more"]), (1520, ["and 1,500 more"])])

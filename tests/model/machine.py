@@ -13,7 +13,7 @@ _OFFSETS = [0, 1, 700, 1000, 5 * MINUTE, 16 * MINUTE, 31 * MINUTE + 250, 59 * MI
 _AGES = [0, 0, 0, HOUR, 2 * HOUR, 5 * HOUR, 20 * HOUR, 26 * HOUR, 2 * DAY, 3 * DAY, 6 * DAY, -HOUR, -2 * HOUR]
 _STEPS = [MINUTE, 7 * MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 13 * HOUR, DAY, 2 * DAY, 4 * DAY]
 _MORE_TIERS = ["15m", "1h", "6h", "1d", "1d@Europe/Berlin", "1w", "1mo@Europe/Berlin"]
-_FAULTS = ["UNPARSEABLE", "MISSING_SENSOR_ID", "NO_READINGS", "NON_FINITE_VALUE"]
+_FAULTS = ["UNPARSEABLE", "MISSING_SENSOR_ID", "NO_READINGS", "INVALID_READING"]
 _LATENESSES = [timedelta(minutes=10), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1)]
 _EARLY_FIRINGS = [timedelta(0), timedelta(minutes=5), timedelta(minutes=5)]
 _LATE_FIRINGS = [timedelta(0), timedelta(minutes=1), timedelta(hours=3)]

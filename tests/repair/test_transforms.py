@@ -80,7 +80,7 @@ def test_pieces(table, monkeypatch):
     name, _, _ = table
     keys = sorted(key for key in rows_of(name) if key.startswith(b"a#"))
     found, totals = find(table, [])
-    assert totals == {"repair_events": 20, "repair_windows_checked": 3, "repair_windows_wrong": 3}
+    assert totals == {"events": 20, "repair_windows_checked": 3, "repair_windows_wrong": 3}
     assert [(each["window"], each["problem"]) for each in found] == [
         ("1d", "no aggregate row"), ("1h", "differs"), ("1h", "no aggregate row"),
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.cloud.monitoring_v3 import AlertPolicy
 
-from pipeline.core.events.reasons import Reason
+from pipeline.core.events.reasons import REFUSALS
 from pipeline.transforms import metrics
 
 MONITORING = Path(__file__).parent.parent.parent / "templates/monitoring"
@@ -51,7 +51,7 @@ def emitted():
     distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
     others = ("NAMESPACE", "TYPE_CHECKING", "TYPE_COUNTERS", "BULK_", "BACKFILL_", "REPAIR_", "EXPORT")
     totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and not name.startswith(others)}
-    reasons = {metrics.dead_letters_of(reason) for reason in Reason}
+    reasons = {metrics.dead_letters_of(reason) for reason in REFUSALS}
     of_a_type = {metrics.of_type(name, "acme.v1.Report") for name in metrics.TYPE_COUNTERS}
     return (totals - {metrics.EVENT_DELAY_MS}) | distribution | reasons | of_a_type
 
@@ -120,7 +120,7 @@ def test_the_dashboard_has_a_line_for_each_reason():
     assert len(chart) == 1
     assert "sum by (metric_name)" in chart[0]
     matched = {counter for counter in emitted() for name in named_counters(chart[0]) if re.fullmatch(name, counter)}
-    assert matched == {metrics.dead_letters_of(reason) for reason in Reason}
+    assert matched == {metrics.dead_letters_of(reason) for reason in REFUSALS}
 
 
 def test_alerts_on_what_the_job_holds_and_whether_it_lives():

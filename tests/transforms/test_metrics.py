@@ -19,7 +19,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from pipeline.core.events.dead_letter import ROW_REFUSED
-from pipeline.core.events.reasons import Reason
+from pipeline.core.events.reasons import REFUSALS
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.graph import assemble
 from pipeline.job.settings import Target, parse_flags, settings_of
@@ -98,7 +98,7 @@ def retries() -> set[str]:
 
 def test_the_count_is_complete():
     """The DoFns of a job hold every metric of the streaming job that is declared."""
-    reasons = {metrics.dead_letters_of(reason) for reason in (*Reason, ROW_REFUSED)}
+    reasons = {metrics.dead_letters_of(reason) for reason in (*REFUSALS, ROW_REFUSED)}
     assert names_of(of_job("bulk", *TWO_BY_TWO)) == declared(others=False) | reasons
 
 

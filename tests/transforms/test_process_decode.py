@@ -1,4 +1,5 @@
 import json
+import math
 from datetime import UTC, datetime, timedelta
 
 import apache_beam as beam
@@ -9,12 +10,13 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.decoding.message_types import MappedType, MessageTypes
-from pipeline.core.events.message import BATCH_TYPE, message_of
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import BATCH_TYPE, message_of, sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.transforms import metrics
-from pipeline.transforms.process import DecodeMessages
+from pipeline.transforms.process import CheckedEvents, DecodeMessages, Decoder
 from tests.support.exhaustive import cases
 from tests.support.streams import NOON, clock, event_at, pubsub_message
 
@@ -228,3 +230,44 @@ def test_a_bug_is_loud():
     )
     with pytest.raises(RuntimeError, match="the clock has stopped"):
         pipeline.run().wait_until_finish()
+
+
+def test_dropped_readings():
+    """Dropped readings are counted; a letter a minute for each metric and reason has the message, of a file's too."""
+    ranges = parse_schema("metrics.t.valid = [0, 60]")
+    decoder = Decoder("Step", timedelta(hours=1), [*DEFAULT, ranges])
+    nan = message_of([sensor_event("a", NOON * 1_000_000, {"t": 20.0, "u": math.nan, "v": 1.0}, {})])
+    high = Event("b", NOON * 1_000_000, {"t": 85.0, "v": 1.0}, {})
+    now_us, minute_us = NOON * 1_000_000, 60_000_000
+
+    def letters(at_us):
+        events, letters = decoder.decode([pubsub_message(nan), CheckedEvents({"file": "f.csv"}, [high])], at_us)
+        assert [event.readings for event in events] == [{"t": 20.0, "v": 1.0}, {"v": 1.0}]
+        return letters
+
+    decoder.start()
+    letters(now_us)
+    decoder.start()  # the bundle failed
+    of_nan, of_high = letters(now_us)
+    assert of_nan.data == nan.data
+    assert of_nan.attributes["dead_letter_reason"] == "READING_DROPPED"
+    assert of_nan.attributes["dead_letter_detail"] == "reading u is nan; the event was kept without it"
+    assert of_high.attributes["file"] == "f.csv"
+    assert of_high.attributes["dead_letter_detail"] == "reading t is 85, not in [0, 60]; the event was kept without it"
+    assert letters(now_us + 1) == []
+    assert decoder._counts.of["readings_dropped"] == 4
+    decoder.finish()
+    decoder.start()
+    assert letters(now_us + minute_us - 1) == []
+    assert len(letters(now_us + minute_us)) == 2
+    returned = PubsubMessage(nan.data, {"dead_letter_reason": "READING_DROPPED", "dead_letter_replays": "10"})
+    assert decoder.decode([returned], now_us + 2 * minute_us)[1] == []
+
+
+def test_a_table_that_refuses_events():
+    """One table with `invalid = "refuse event"` decides for all."""
+    decoder = Decoder("Step", timedelta(hours=1), [*DEFAULT, parse_schema('invalid = "refuse event"')])
+    decoder.start()
+    nan = message_of([sensor_event("a", NOON * 1_000_000, {"t": 20.0, "u": math.nan}, {})])
+    events, (letter,) = decoder.decode([pubsub_message(nan)], NOON * 1_000_000)
+    assert (events, letter.attributes["dead_letter_reason"]) == ([], "INVALID_READING")

@@ -24,6 +24,7 @@ class Trial(NamedTuple):
         message: the message as JSON; None if it can't be parsed.
         problems: the problems that would make the message, or events of its batch, dead letters.
         skipped: the number of messages or elements that conditions of a mapping leave out.
+        dropped: the problems of readings that events lose: the first of each metric and reason.
         is_assumed: whether the type was assumed, since nothing names it.
     """
 
@@ -33,6 +34,7 @@ class Trial(NamedTuple):
     events: list[Event]
     problems: list[BadData]
     skipped: int = 0
+    dropped: Sequence[BadData] = ()
     is_assumed: bool = False
 
     def document(self) -> dict[str, Any]:
@@ -47,6 +49,7 @@ class Trial(NamedTuple):
                 for sensor, time_us, readings, texts, event_id, _ in self.events
             ],
             "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
+            "dropped": [{"reason": problem.reason, "detail": problem.detail} for problem in self.dropped],
             "skipped": self.skipped,
         }
 
@@ -77,7 +80,8 @@ class Trials:
         except BadData as problem:
             return tried._replace(problems=[problem])
         problems = [problem for _, problem in decoded.refused]
-        return tried._replace(events=decoded.events, problems=problems, skipped=decoded.skipped)
+        dropped = [problem for _, lost in decoded.losses for problem in lost.values()]
+        return tried._replace(events=decoded.events, problems=problems, skipped=decoded.skipped, dropped=dropped)
 
 
 def _json_of(one: MessageType, message: Message) -> Any:

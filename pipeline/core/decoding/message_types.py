@@ -24,6 +24,7 @@ from pipeline.core.decoding.mapping.language.model import MappingError, parse_ma
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import RENAMED_REVISION, event_alone
 from pipeline.core.events.event import Event, valid_event, validate
+from pipeline.core.events.invalid_readings import DroppedReadings, Invalid, InvalidReadings, losses_of, without_invalid
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message, parse
 from pipeline.core.events.reasons import BadData, Reason, RefusedMessageError
 from pipeline.core.notation.text import error_line, shown
@@ -51,6 +52,8 @@ class Decoded(NamedTuple):
         refused: messages that must become dead letters, with the reasons.
         skipped: the number of messages or elements that conditions of a mapping left out.
         unknown_fields: the number of fields that ``SensorEvent`` does not have.
+        dropped: the number of readings that events lost.
+        losses: messages whose events lost readings, with the problems by metric: the first of each metric and reason.
     """
 
     type: str
@@ -58,6 +61,8 @@ class Decoded(NamedTuple):
     refused: list[tuple[Message, BadData]]
     skipped: int = 0
     unknown_fields: int = 0
+    dropped: int = 0
+    losses: Sequence[tuple[Message, dict[str, BadData]]] = ()
 
 
 class MessageType(Protocol):
@@ -66,7 +71,13 @@ class MessageType(Protocol):
     name: str
 
     def decode(
-        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+        self,
+        message: Message,
+        latest_us: int,
+        checks: Sequence[Check],
+        *,
+        metadata_alone: bool = False,
+        invalid: Invalid = Invalid.DROP_READING,
     ) -> Decoded:
         """Returns what a message of this type contains. Raises BadData if the message as a whole is refused.
 
@@ -75,30 +86,54 @@ class MessageType(Protocol):
             latest_us: the latest event time allowed, inclusive.
             checks: the checks of the tables.
             metadata_alone: whether the tables keep events of metadata alone.
+            invalid: the fate of events with readings that are not finite or out of their range.
         """
 
 
 def valid_events(
-    found: Iterable[_Raw], validate: Callable[[_Raw, int], Event], latest_us: int, checks: Sequence[Check]
-) -> tuple[list[Event], list[tuple[int, BadData]]]:
-    """Returns the valid events that every table can store, and the positions of the others with their problems.
+    found: Iterable[_Raw],
+    validate: Callable[[_Raw, int], Event],
+    latest_us: int,
+    checks: Sequence[Check],
+    invalid: Invalid = Invalid.DROP_READING,
+) -> tuple[list[Event], list[tuple[int, BadData]], DroppedReadings | None]:
+    """Returns the valid events that every table can store, the positions of the others with their problems, and losses.
 
     Only the first ``MAX_PROBLEMS`` problems and one more are kept. ``validate`` takes an unchecked event and the latest
     event time allowed, and raises BadData for an event that is not valid.
     """
     events: list[Event] = []
     problems: list[tuple[int, BadData]] = []
+    dropped: DroppedReadings | None = None
     for position, one in enumerate(found):
         try:
             event = validate(one, latest_us)
             for check in checks:
                 check(event)
-        except BadData as problem:
-            if len(problems) <= MAX_PROBLEMS:
-                problems.append((position, problem.with_traceback(None)))
+        except BadData as error:
+            problem = error.with_traceback(None)
         else:
             events.append(event)
-    return events, problems
+            continue
+        if isinstance(problem, InvalidReadings):
+            kept = without_invalid(one, problem, partial(_checked, validate, latest_us, checks), invalid)
+            if not isinstance(kept, BadData):
+                event, lost = kept
+                events.append(event)
+                dropped = dropped or DroppedReadings()
+                dropped.add(position, lost)
+                continue
+            problem = kept
+        if len(problems) <= MAX_PROBLEMS:
+            problems.append((position, problem))
+    return events, problems, dropped
+
+
+def _checked(validate: Callable[[_Raw, int], Event], latest_us: int, checks: Sequence[Check], one: _Raw) -> Event:
+    event = validate(one, latest_us)
+    for check in checks:
+        check(event)
+    return event
 
 
 def refused_once(message: Message, problems: Sequence[BadData]) -> list[tuple[Message, BadData]]:
@@ -122,7 +157,13 @@ class BuiltIn:
         self._marks_batches = marks_batches  # of messages without the attribute message_type
 
     def decode(
-        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+        self,
+        message: Message,
+        latest_us: int,
+        checks: Sequence[Check],
+        *,
+        metadata_alone: bool = False,
+        invalid: Invalid = Invalid.DROP_READING,
     ) -> Decoded:
         """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own.
 
@@ -140,12 +181,14 @@ class BuiltIn:
         if unknown and self._refuses:
             unknown, validate_one = 0, partial(_validate_known, validate_one)
             _check_known(parsed)
-        events, problems = valid_events(protos, validate_one, latest_us, checks)
+        events, problems, dropped = valid_events(protos, validate_one, latest_us, checks, invalid)
         if len(problems) > MAX_PROBLEMS:
             refused = refused_once(message, [problem for _, problem in problems])
         else:
             refused = [(event_alone(message, at, protos[at]), problem) for at, problem in problems] if problems else []
-        return _new(Decoded, (self.name, events, refused, 0, unknown))  # a third of the time of its own constructor
+        losses = [(event_alone(message, at, protos[at]), lost) for at, lost in dropped.first.items()] if dropped else []
+        # A third of the time of its own constructor.
+        return _new(Decoded, (self.name, events, refused, 0, unknown, dropped.number if dropped else 0, losses))
 
 
 def _validate_known(validate_one: _Validate, event: SensorEvent, latest_us: int) -> Event:
@@ -234,21 +277,28 @@ class MappedType:
             return False
 
     def decode(
-        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+        self,
+        message: Message,
+        latest_us: int,
+        checks: Sequence[Check],
+        *,
+        metadata_alone: bool = False,
+        invalid: Invalid = Invalid.DROP_READING,
     ) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, with the number of its problems."""
         if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
-            return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone)
+            return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid)
         root, mapper = self.parse(message)
         mapped = mapper.map(message, root, metadata_alone=metadata_alone)
         validate = partial(valid_event, metadata_alone=metadata_alone)
-        events, problems = valid_events(mapped.events, validate, latest_us, checks)
+        events, problems, dropped = valid_events(mapped.events, validate, latest_us, checks, invalid)
         for index, problem in problems:
             made = mapped.events[index]
             if problem.reason is Reason.NO_READINGS:
                 problem = kept_digits(made.metadata) or problem
             mapped.problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
-        return Decoded(self.name, events, refused_once(message, mapped.problems), mapped.skipped)
+        refused = refused_once(message, mapped.problems)
+        return Decoded(self.name, events, refused, mapped.skipped, 0, *losses_of(dropped, message))
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
         """Returns the content of a message's payload, and its mapper. Raises BadData."""
@@ -320,7 +370,13 @@ class DecoderFunction:
         return DecoderFunction, (self.name,)
 
     def decode(
-        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+        self,
+        message: Message,
+        latest_us: int,
+        checks: Sequence[Check],
+        *,
+        metadata_alone: bool = False,
+        invalid: Invalid = Invalid.DROP_READING,
     ) -> Decoded:
         """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
         try:
@@ -338,8 +394,9 @@ class DecoderFunction:
         if len(protos) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
         validate_one = _validate_or_metadata if metadata_alone else validate
-        events, problems = valid_events(protos, validate_one, latest_us, checks)
-        return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))
+        events, problems, dropped = valid_events(protos, validate_one, latest_us, checks, invalid)
+        refused = refused_once(message, [problem for _, problem in problems])
+        return Decoded(self.name, events, refused, 0, 0, *losses_of(dropped, message))
 
 
 def _place_of(error: Exception) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from pipeline.core.events.invalid_readings import not_finite
 from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import shown_bytes
@@ -206,11 +207,11 @@ def _readings(readings: dict[str, float]) -> dict[str, float]:
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
         raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, more than {MAX_READINGS}")
-    for metric, value in readings.items():
+    for metric in readings:
         if len(metric) > MAX_NAME or not _matches_name(metric):
             raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {shown(metric)} does not match {_NAME.pattern}")
-        if not _isfinite(value):
-            raise BadData(Reason.NON_FINITE_VALUE, f"reading {metric} is {value}")
+    if problem := not_finite(readings):
+        raise problem
     if len(names) <= _MAX_NAMES_IN_SET and len(_valid_name_sets) < _MAX_NAME_SETS:
         _valid_name_sets.add(names)
     return readings

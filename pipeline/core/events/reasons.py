@@ -30,8 +30,8 @@ class Reason(StrEnum):
     """The event has more than 1,000 readings."""
     INVALID_METRIC_NAME = "INVALID_METRIC_NAME"
     """A metric name does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}."""
-    NON_FINITE_VALUE = "NON_FINITE_VALUE"
-    """A reading is NaN or infinite."""
+    INVALID_READING = "INVALID_READING"
+    """A reading is NaN, infinite or out of range, and the event has no other, or the schema refuses such events."""
     TOO_MUCH_METADATA = "TOO_MUCH_METADATA"
     """The event has more than 100 metadata entries."""
     INVALID_METADATA_NAME = "INVALID_METADATA_NAME"
@@ -68,6 +68,12 @@ class Reason(StrEnum):
     """The function of --message-decoder refused the message."""
     DECODER_FAILED = "DECODER_FAILED"
     """The function of --message-decoder raised another exception, or yielded something other than SensorEvents."""
+    READING_DROPPED = "READING_DROPPED"
+    """The event was kept without a reading that is not valid; one letter a minute for each metric and worker."""
+
+
+REFUSALS: tuple[Reason, ...] = tuple(reason for reason in Reason if reason is not Reason.READING_DROPPED)
+"""The reasons for which messages and events are refused. Each has a counter of dead letters."""
 
 
 class BadData(Exception):

@@ -183,7 +183,8 @@ class DeclaredSchema:
     def disagreements(self, schema: TableSchema) -> Iterator[str]:
         """Yields a phrase for each part of the schema that differs from the flags.
 
-        Ignores policies, rates, units and labels. The default schema may keep newest readings or not: older tables don't.
+        Ignores policies, rates, units and labels. The default schema may keep newest readings or not: older tables
+        don't.
         """
         if self.default:
             for change in changes(schema, self.schema()):

@@ -1,6 +1,5 @@
 """What a schema declares of one metric: its unit, its label, and the range of valid readings."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,17 +33,6 @@ class DeclaredMetric:
         """Returns the keys of the declaration with their values, as in TOML."""
         keys = {"unit": self.unit, "label": self.label, "valid": self.valid and list(map(_shortest, self.valid))}
         return {key: value for key, value in keys.items() if value is not None}
-
-
-def parse_range(value: object) -> tuple[float, float]:
-    """Returns the range that a key ``valid`` declares. Raises ValueError."""
-    problem = f"takes the least and the greatest valid number, like [-40, 60], not {value!r:.80}"
-    if not isinstance(value, list) or len(value) != 2 or not all(type(bound) in (int, float) for bound in value):
-        raise ValueError(problem)
-    least, greatest = map(float, value)  # TOML's integers are not beyond a double's range here
-    if not (math.isfinite(least) and math.isfinite(greatest) and least <= greatest):
-        raise ValueError(problem)
-    return least, greatest
 
 
 def _shortest(number: float) -> float:

@@ -83,7 +83,7 @@ class TableSchema:
         rollup_shards: the number of shards among which the sensors of roll-ups are divided; with roll-ups, None stands
             for the number that follows from the rate. It stays with the table: a sensor keeps its shard.
         declared: the declarations of metrics.
-        invalid: what becomes of events with readings that are not finite or not in their metric's range.
+        invalid: the fate of events with readings that are not finite or not in their metric's range.
     """
 
     key: KeyTemplate

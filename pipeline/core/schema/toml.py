@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
-from pipeline.core.events.invalid_readings import Invalid
+from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_interval, parse_interval
-from pipeline.core.schema.declared_metric import DeclaredMetric, parse_range
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate

@@ -51,6 +51,15 @@ def test_a_single_mapping_reads_messages_without_a_type():
     assert [problem.reason for problem in trial.problems] == ["UNKNOWN_MESSAGE_TYPE"]
 
 
+def test_readings_that_are_left_out():
+    """A reading that its event loses is shown, with the event."""
+    ranged = MappedType("plain.toml", f"{PLAIN}\nreadings.u = {{ path = 'u', valid = [0, 1] }}")
+    trial = tried(b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1, "u": 2}', ranged)
+    [event] = trial.document()["events"]
+    assert event["readings"] == {"t": 1}
+    assert trial.document()["dropped"] == [{"reason": "INVALID_READING", "detail": "readings.u is 2, not in [0, 1]"}]
+
+
 def test_conditions_and_defaults_decide_as_in_the_job():
     """A mapping with conditions, or for all messages without a type, is not assumed to fit."""
     unmarked = MappedType("plain.toml", f"unmarked = true\n{PLAIN}")

@@ -70,7 +70,7 @@ REFUSED = {
     Reason.INVALID_METRIC_NAME: [
         event(readings={name: 1.0}) for name in ("", "m" * 129, "2m", "-m", ".m", "a b", "a:b", "°C", "a\n", "a#b")
     ],
-    Reason.NON_FINITE_VALUE: [event(readings={"a": 1.0, "x": value}) for value in (math.nan, math.inf, -math.inf)],
+    Reason.INVALID_READING: [event(readings={"x": value}) for value in (math.nan, math.inf, -math.inf)],
     Reason.TOO_MUCH_METADATA: [event(metadata={f"m{number}": "x" for number in range(101)})],
     Reason.INVALID_METADATA_NAME: [event(metadata={name: "v"}) for name in ("", "k" * 129, "a b")],
     Reason.METADATA_TOO_LONG: [event(metadata={"note": text + last}) for last, text in _LONG.items()],

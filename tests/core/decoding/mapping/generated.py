@@ -264,6 +264,8 @@ class Entry(NamedTuple):
     way: Way
     is_reading: bool
     deep: bool | None = None
+    values: tuple[tuple[str, float], ...] = ()
+    valid: tuple[float, float] | None = None
     has_units: bool = False
     unless_published: bool = False
 
@@ -272,7 +274,7 @@ class Drawn(NamedTuple):
     """A mapping that was drawn, with the ways to the elements of each level, from the level above.
 
     ``skip`` is the way to a boolean that leaves out an element, ``claims`` the names that stars leave out, ``last`` the
-    innermost element. With ``is_null``, readings that are no numbers count as not set.
+    innermost element. With ``is_null``, readings that are no numbers are left out.
     """
 
     text: str
@@ -311,6 +313,19 @@ def _has_members(node: Any) -> bool:
     return node == "plain" or isinstance(node, Descriptor) or _is_many(node)
 
 
+_STATES = {
+    "enum": (("ONE", 5.0), ("ZERO", -5.0)),
+    "bool": (("true", 7.0),),
+    "plain": (("a", 3.0), ("true", 2.0), ("7", 9.0)),
+    "star": (("a", 3.0), ("true", 2.0), ("ONE", 5.0)),
+}
+
+
+def _extras(kind: str) -> st.SearchStrategy[tuple[Any, Any]]:
+    """Returns a strategy of a table of states, which may be empty, and a range or none."""
+    return st.tuples(st.sampled_from([(), _STATES.get(kind, ())]), st.sampled_from([None, None, (-4.0, 100.0)]))
+
+
 @st.composite
 def mappings(draw, node: Any) -> Drawn:
     """Draws a mapping of up to two levels of elements, for messages of a type, or if ``node`` is "plain", for JSON."""
@@ -331,15 +346,18 @@ def mappings(draw, node: Any) -> Drawn:
         if is_star:
             way = start if draw(st.booleans()) else draw(_ways(start, _has_members))
             if way and _has_members(way.node):
-                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans())))
+                entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), *draw(_extras("star"))))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
             has_units = way.node == "plain" and draw(st.booleans())
             is_conditional = way.level == len(each) and draw(st.sampled_from([False, False, True]))
-            entries.append(Entry(f"e{number}", way, is_reading, None, is_reading and has_units, is_conditional))
+            extras = draw(_extras(way.node))
+            entries.append(
+                Entry(f"e{number}", way, is_reading, None, *extras, is_reading and has_units, is_conditional)
+            )
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
     lines = [f'message = "{"json" if node == "plain" else ROOT}"']
-    lines += ['inexact_integers = "round"'] * rounds + ['invalid = "null"'] * is_null
+    lines += ['inexact_integers = "round"'] * rounds + ['invalid = "drop reading"'] * is_null
     if each:
         lines.append(f"each = '{last.text}'")
     if skip:
@@ -361,9 +379,13 @@ def mappings(draw, node: Any) -> Drawn:
 
 
 def _line(entry: Entry) -> str:
-    if entry.deep is None:
-        units = ", units = { x = 2, '' = 1 }" if entry.has_units else ""
-        other = f", when = {{ path = '$time', before = '{PUBLISHED}' }}" if entry.unless_published else ""
-        return f"{entry.name} = {{ path = '{entry.way.text}'{units}{other} }}"
-    dot = "." if entry.way.text else ""
-    return f"'{entry.name}*' = '{entry.way.text}{dot}{'**' if entry.deep else '*'}'"
+    name, path = entry.name, entry.way.text
+    if entry.deep is not None:
+        name, path = f"{name}*", f"{path}{'.' if path else ''}{'**' if entry.deep else '*'}"
+    extras = ", units = { x = 2, '' = 1 }" if entry.has_units else ""
+    extras += f", when = {{ path = '$time', before = '{PUBLISHED}' }}" if entry.unless_published else ""
+    if entry.is_reading and entry.values:
+        extras += f", values = {{ {', '.join(f'{text} = {number}' for text, number in entry.values)} }}"
+    if entry.is_reading and entry.valid:
+        extras += f", valid = {list(entry.valid)}"
+    return f"'{name}' = {{ path = '{path}'{extras} }}" if extras else f"'{name}' = '{path}'"

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor
 from pipeline.core.events.reasons import Reason
 from tests.core.decoding.mapping.generated import Drawn, Entry, Way, kind_of
 
+LEFT_OUT = float("nan")
 ENUM = {"ZERO": 0, "ONE": 1, "BIG": 77}
 
 
@@ -79,9 +80,10 @@ class Expected:
             known = self._events[key]
             self._events[key] = None
             for old, new in zip(known, (readings, metadata), strict=True):
-                if any(old[name] != new[name] for name in old.keys() & new.keys()):
+                if any(_differ(old[name], new[name]) for name in old.keys() & new.keys()):
                     raise Refused({Reason.NAME_COLLISION})
-            self._events[key] = known[0] | readings, known[1] | metadata
+            set_now = {name: value for name, value in readings.items() if value is not LEFT_OUT or name not in known[0]}
+            self._events[key] = known[0] | set_now, known[1] | metadata
 
     def _time_us(self, element: Any) -> int:
         in_element = isinstance(self._drawn.last.node, Descriptor)
@@ -92,12 +94,17 @@ class Expected:
             if not entry.is_reading:
                 yield entry.name + label, text(kind, value)
                 continue
-            is_double = entry.has_units and value == "7x"
-            reading = 14.0 if is_double else number(kind, value, rounds=self._drawn.rounds)
-            if reading is not None:
-                yield entry.name + label, reading
-            elif not self._drawn.is_null:
+            reading = state(kind, value, entry)
+            if reading is None:
+                if entry.has_units and value == "7x":
+                    reading = 14.0
+                elif not (kind == "enum" and entry.values):
+                    reading = number(kind, value, rounds=self._drawn.rounds)
+            if reading is None and not self._drawn.is_null:
                 raise Refused({Reason.NOT_A_NUMBER})
+            if reading is None or (entry.valid and not entry.valid[0] <= reading <= entry.valid[1]):
+                reading = LEFT_OUT
+            yield entry.name + label, reading
 
     def _found(self, entry: Entry, element: Any) -> Iterator[tuple[str, Any, Any]]:
         way = entry.way
@@ -105,9 +112,12 @@ class Expected:
         if entry.unless_published and self._time_us(element) >= self._published_us:
             return
         if entry.deep is not None:
-            is_wanted = is_number if entry.is_reading else is_text
             found = self._star(value, way.node, entry.deep, way.names)
-            yield from (item for item in found if is_wanted(item[1], item[2]))
+            for item in found:
+                _, kind, leaf = item
+                is_state = entry.is_reading and state(kind, leaf, entry) is not None
+                if is_state or (is_number if entry.is_reading else is_text)(kind, leaf):
+                    yield item
         elif value is not None and not (way.node in ("text", "blob") and not value):
             yield "", way.node, value
 
@@ -192,6 +202,18 @@ def _elements(value: Any, way: Way) -> list[Any]:
     if way.node == "plain" and not isinstance(found, list) and found is not None:
         raise Refused({Reason.UNPARSEABLE})
     return found or []
+
+
+def state(kind: str, value: Any, entry: Entry) -> float | None:
+    """Returns the number that the entry's table has for a text, a boolean or a name of an enum; None for others."""
+    text = str(value).lower() if isinstance(value, bool) else value
+    is_state = kind in ("bool", "enum", "string", "text", "plain") and isinstance(text, str)
+    return dict(entry.values).get(text) if is_state else None
+
+
+def _differ(old: Any, new: Any) -> bool:
+    are_nan = old != old and new != new
+    return old != new and not are_nan and LEFT_OUT is not old and LEFT_OUT is not new
 
 
 def number(kind: str, value: Any, *, rounds: bool) -> float | None:

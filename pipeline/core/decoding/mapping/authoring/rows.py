@@ -425,7 +425,7 @@ class _RowsDraft:
         keys = self._keys(column)
         value = f"{{ path = {column.path}{keys} }}" if keys else column.path
         if others := column.others(self._notation):
-            doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "null" leaves it out'
+            doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "drop reading"'
             return f"{value} # doubt: {doubt}"
         sentinels = column.sentinels(self._notation)
         numbers = [number for number in column.numbers(self._notation) if number not in sentinels]

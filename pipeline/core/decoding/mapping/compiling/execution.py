@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, too_many_elements
-from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
+from pipeline.core.decoding.mapping.language.model import Mapping
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_NAME, MAX_READINGS
+from pipeline.core.events.invalid_readings import LeftOut, not_finite
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 
@@ -49,7 +50,9 @@ class Destination:
             reason = Reason.INVALID_METRIC_NAME if is_reading else Reason.INVALID_METADATA_NAME
             raise BadData(reason, f"the name {shown(name)} has more than {MAX_NAME} characters")
         into = readings if is_reading else metadata
-        if name in into:
+        if isinstance(value, LeftOut) and name in into:
+            return
+        if name in into and not isinstance(into[name], LeftOut):
             raise BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
         into[name] = value
 
@@ -60,9 +63,23 @@ class Destination:
             raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
 
 
-def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, destination: Destination) -> Writer:
+def required(key: str, value_of: ScopeGetter) -> ScopeGetter:
+    """Returns a getter that raises BadData for a value that is not set or not valid."""
+
+    def get(scope: Scope) -> Any:
+        value = value_of(scope)
+        if value is None:
+            raise BadData(Reason.MISSING_FIELD, f"{key} is required and not set")
+        if isinstance(value, float) and (problem := not_finite({key: value})):
+            raise problem.problems[key]
+        return value
+
+    return get
+
+
+def fixed(name: str, value_of: ScopeGetter, destination: Destination) -> Writer:
     """Returns the writer of an entry under its own name."""
-    name, required, put = entry.name, entry.required, destination.put
+    put = destination.put
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         try:
@@ -71,8 +88,6 @@ def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, destination: Des
             value = inexact
         if value is not None:
             put(name, value, readings, metadata)
-        elif required:
-            raise BadData(Reason.MISSING_FIELD, f"{key} is required and not set")
 
     return write
 
@@ -165,7 +180,8 @@ def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Write
             for _, name, value in found:
                 destination.put(name, value, readings, metadata)
             destination.check_size(readings if destination.is_reading else metadata)
-            earlier.update(label for label, _, _ in found)
+            if len(sources) > 1:
+                earlier.update(label for label, _, value in found if not isinstance(value, LeftOut))
 
     return write
 
@@ -406,9 +422,9 @@ def kept_digits(metadata: dict[str, str]) -> BadData | None:
 
 def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:
     for name, value in new.items():
-        if name not in into:
+        if name not in into or isinstance(into[name], LeftOut):
             into[name] = value
-        elif into[name] != value:
+        elif into[name] != value and not isinstance(value, LeftOut) and (value == value or into[name] == into[name]):
             raise BadData(
                 Reason.NAME_COLLISION,
                 f"{what} {name} is {shown(str(into[name]))} and {shown(str(value))} for one sensor and time",

@@ -119,7 +119,8 @@ class Compiler:
             depth = max(depth, depth_of_label)
             write = execution.labelled(key, value_of, label_of, self._namer(entry), destination)
         else:
-            write = execution.fixed(key, entry, value_of, destination)
+            value_of = execution.required(key, value_of) if entry.required else value_of
+            write = execution.fixed(entry.name, value_of, destination)
         self.compiled.at(depth).writers.append(write)
 
     def _namer(self, entry: MappingEntry) -> Callable[[str], str | None]:
@@ -200,7 +201,8 @@ class Compiler:
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
                 found.append(_conditional(get, holds))
-        return max(depths), nodes.first_set(found)
+        falls_back = len(found) > 1 and any(source.leaves_out for source in value)
+        return max(depths), (nodes.first_valid if falls_back else nodes.first_set)(found)
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.unit_path:

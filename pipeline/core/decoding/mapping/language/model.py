@@ -30,6 +30,7 @@ from zoneinfo import ZoneInfo
 from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Placeholder, Root
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
+from pipeline.core.events.invalid_readings import Invalid, parse_range
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.text import MAX_UNIT, is_label, shown
 from pipeline.core.notation.times import parse_time
@@ -96,7 +97,9 @@ class Source:
         signed: the number of bits of a two's complement number in an unsigned field.
         suffix: the end of a text that is a number before it, such as a unit.
         units: the units that a reading may have, behind the number in its text or at ``unit_path``.
-        invalid: whether a value of the wrong kind refuses the event or counts as not set.
+        values: the readings that texts, booleans and names of an enum stand for.
+        valid: the least and the greatest valid reading.
+        invalid: the fate of an event whose value is of the wrong kind.
         format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
         ambiguous: the choice of two times that clocks show alike; ``order``: the order of a file decides.
@@ -115,7 +118,9 @@ class Source:
     suffix: str = ""
     units: tuple[UnitScale, ...] = ()
     unit_path: Path | None = None
-    invalid: Literal["refuse", "null"] = "refuse"
+    values: tuple[tuple[str, float], ...] = ()
+    valid: tuple[float, float] | None = None
+    invalid: Invalid = Invalid.REFUSE_EVENT
     unit: str | None = None
     format: str | None = None
     time_zone: str | None = None
@@ -126,6 +131,11 @@ class Source:
         """The paths whose values it takes."""
         placeholders = [part.path for part in self.template or () if isinstance(part, Placeholder)]
         return [path for path in (self.path, self.name_of, *placeholders) if path]
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether readings may be left out, for which the next source then stands."""
+        return self.valid is not None or self.invalid is Invalid.DROP_READING
 
     @property
     def paths(self) -> list[Path]:
@@ -259,7 +269,7 @@ def parse_mapping(text: str) -> Mapping:
     for key in ("message", "sensor", "time", "readings"):
         if key not in document:
             raise MappingError(key, f"it is missing{_below(key, document)}")
-    values = _ValueParser(defaults.get("invalid", "refuse"), defaults.get("null", frozenset()))
+    values = _ValueParser(defaults.get("invalid", Invalid.REFUSE_EVENT), defaults.get("null", frozenset()))
     mapping = Mapping(
         sensor=values.value("sensor", document["sensor"], _TEXT_KEYS),
         time=values.value("time", document["time"], _TIME_KEYS),
@@ -275,7 +285,22 @@ def parse_mapping(text: str) -> Mapping:
 
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
 _TIME_KEYS = ("path", "unit", "format", "time_zone", "ambiguous", "when", "null", "invalid")
-_READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "units", "unit_path", "invalid")
+_READING_KEYS = (
+    *(
+        "path",
+        "when",
+        "null",
+        "scale",
+        "offset",
+        "signed",
+        "suffix",
+        "units",
+        "unit_path",
+        "values",
+        "valid",
+        "invalid",
+    ),
+)
 _ENTRY_KEYS = ("name", "except", "required")
 _READING_ENTRY_KEYS = (*_ENTRY_KEYS, "unit")
 _KINDS = ("path", "name_of", "constant")
@@ -284,7 +309,7 @@ _KINDS = ("path", "name_of", "constant")
 class _ValueParser:
     """Parses values, which share what the mapping says of invalid values and of null."""
 
-    def __init__(self, invalid: str, null: frozenset[Scalar]) -> None:
+    def __init__(self, invalid: Invalid, null: frozenset[Scalar]) -> None:
         self._invalid = invalid
         self._null = null
 
@@ -512,6 +537,32 @@ def _nulls(key: str, value: Any) -> frozenset[Scalar]:
     return frozenset(_of_type(key, one, (str, int, float), "a list of texts and numbers") for one in _list(value))
 
 
+def _invalid(key: str, value: Any) -> Invalid:
+    try:
+        return Invalid(value)
+    except ValueError:
+        raise MappingError(
+            key, f'it takes "{Invalid.DROP_READING}" or "{Invalid.REFUSE_EVENT}", not {value!r:.80}'
+        ) from None
+
+
+def _valid(key: str, value: Any) -> tuple[float, float]:
+    try:
+        return parse_range(value)
+    except ValueError as error:
+        raise MappingError(key, f"it {error}") from None
+
+
+def _values(key: str, value: Any) -> tuple[tuple[str, float], ...]:
+    table = _table(key, value)
+    for text, number in table.items():
+        if type(number) not in (int, float) or not math.isfinite(number):
+            raise MappingError(f"{key}.{text}", "it is not a number, like ON = 1")
+    if not table:
+        raise MappingError(key, "it is empty; it takes texts and their numbers, like { ON = 1, OFF = 0 }")
+    return tuple((text, float(number)) for text, number in table.items())
+
+
 def _decimal(key: str, value: Any) -> Decimal:
     number = Decimal(str(_of_type(key, value, (int, float), "a number")))
     if not number.is_finite():
@@ -608,7 +659,7 @@ def _check_keys(prefix: str, table: dict[str, Any], keys: Iterable[str]) -> None
             raise MappingError(f"{prefix}.{key}" if prefix else key, f"there is no such key; {hint}")
 
 
-_DEFAULTS: dict[str, _Parse] = {"invalid": _choice("refuse", "null"), "null": _nulls}
+_DEFAULTS: dict[str, _Parse] = {"invalid": _invalid, "null": _nulls}
 """Keys of a mapping that hold for all its values."""
 
 _MAPPING_KEYS: dict[str, _Parse] = {
@@ -637,6 +688,8 @@ _SOURCE_KEYS: dict[str, _Parse] = {
     "suffix": _text,
     "units": _units,
     "unit_path": _single_path,
+    "values": _values,
+    "valid": _valid,
     "unit": _choice(*UNITS),
     "format": _time_format,
     "time_zone": _zone,

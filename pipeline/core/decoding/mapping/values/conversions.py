@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 from pipeline.core.decoding.mapping.language.model import UNITS, Condition, Mapping, MappingError, Scalar, Source
 from pipeline.core.decoding.mapping.language.paths import PathError
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
+from pipeline.core.events.invalid_readings import Invalid, LeftOut, out_of_range
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, nearest_float32, shortest_float32
 from pipeline.core.notation.text import shown
@@ -139,8 +140,8 @@ def without_nulls(convert: Getter, source: Source, node: Leaf) -> Getter:
 
 
 def or_null(convert: Getter, source: Source) -> Getter:
-    """Returns a conversion for which an invalid value counts as not set, if the source has ``invalid = "null"``."""
-    if source.invalid == "refuse":
+    """Returns a conversion for which an invalid value counts as not set, if the source does not refuse it."""
+    if source.invalid is Invalid.REFUSE_EVENT:
         return convert
 
     def get(value: Any) -> Any:
@@ -180,8 +181,8 @@ _NUMBERS = _MEASURED | {"enum", "string"}
 
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
-    """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
-    is_measured = isinstance(node, Leaf) and node.kind in _MEASURED
+    """Returns :func:`number_of` for a value that a star leads to: a number, a boolean or a state; None for others."""
+    is_measured = isinstance(node, Leaf) and node.kind in (_NUMBERS if source.values else _MEASURED)
     return number_of(key, node, source, mapping, of_star=True) if is_measured else None
 
 
@@ -211,7 +212,71 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
         convert = _scaled(convert, scale, source.offset or Decimal(0), integer)
     if source.signed is not None:
         convert = _signed(key, node, source.signed, convert)
-    return or_null(without_nulls(convert, source, node), source)
+    if source.values:
+        convert = _of_states(key, node, source, convert, of_star=of_star)
+    convert = or_left_out(without_nulls(convert, source, node), source)
+    return _in_range(key, convert, source.valid) if source.valid else convert
+
+
+def or_left_out(convert: Getter, source: Source) -> Getter:
+    """Returns a conversion that leaves out what is no number, if the source has ``invalid = "drop reading"``."""
+    if source.invalid is Invalid.REFUSE_EVENT:
+        return convert
+
+    def get(value: Any) -> float | None:
+        try:
+            return convert(value)
+        except Inexact:
+            raise
+        except BadData as problem:
+            return LeftOut(problem.with_traceback(None))
+
+    return get
+
+
+def _in_range(key: str, convert: Getter, valid: tuple[float, float]) -> Getter:
+    """Returns a conversion that leaves out numbers outside a range."""
+    least, greatest = valid
+
+    def get(value: Any) -> float | None:
+        number = convert(value)
+        if number is None or least <= number <= greatest or isinstance(number, LeftOut):
+            return number
+        if math.isfinite(number):
+            return LeftOut(out_of_range(key, number, valid))
+        return LeftOut(BadData(Reason.INVALID_READING, f"{key} is {number}"))
+
+    return get
+
+
+def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, of_star: bool) -> Getter:
+    """Returns a conversion that looks texts, booleans and names of an enum up in the source's table first.
+
+    Stars leave out texts and names that the table does not have. Raises MappingError if the node has no such values, or
+    the table has others, unless a star leads to it.
+    """
+    numbers, name_of = dict(source.values), leaf_text(node)
+    known = {"bool": ("true", "false"), "enum": tuple(node.enum.values_by_name) if node.enum else ()}.get(node.kind)
+    if not of_star and known is None and node.kind not in ("string", "json"):
+        raise MappingError(f"{key}.values", f"it is for texts, booleans and enums, not for {node}")
+    if not of_star and known and (others := sorted(numbers.keys() - set(known))):
+        raise MappingError(f"{key}.values", f"{others[0]!r} is none of {', '.join(known):.200}")
+
+    def get(value: Any) -> float | None:
+        number = None
+        if type(value) is str:
+            number = numbers.get(value)
+        elif type(value) is bool:
+            number = numbers.get("true" if value else "false")
+        return convert(value) if number is None else number
+
+    def get_named(value: Any) -> float | None:
+        text = name_of(value)
+        if not of_star and text not in numbers:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, which values does not have")
+        return numbers.get(text)
+
+    return get_named if node.kind == "enum" or (of_star and node.kind == "string") else get
 
 
 def _raw_number(

@@ -18,6 +18,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
+from pipeline.core.events.invalid_readings import LeftOut
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.documents import StrictDecoder
 from pipeline.core.notation.exact_numbers import exact_float, exact_float_of
@@ -352,6 +353,22 @@ def first_set(getters: Sequence[Getter]) -> Getter:
             if found is not None:
                 return found
         return None
+
+    return get
+
+
+def first_valid(getters: Sequence[Getter]) -> Getter:
+    """Returns a getter of the first value that is set and not left out; if none is, of the first that is left out."""
+
+    def get(value: Any) -> Any:
+        left_out = None
+        for one in getters:
+            found = one(value)
+            if isinstance(found, LeftOut):
+                left_out = found if left_out is None else left_out
+            elif found is not None:
+                return found
+        return left_out
 
     return get
 

@@ -27,9 +27,10 @@ def test_first_shares_the_other_keys_of_its_table():
 
 def test_null_and_invalid_of_the_mapping_hold_for_every_value():
     """A mapping's null and invalid apply to each value beside its own."""
-    mapping = parse_mapping('null = ["", "-"]\ninvalid = "null"\n' + TOP + '[readings]\nt = { path = "t", null = "x" }')
+    text = 'null = ["", "-"]\ninvalid = "drop reading"\n' + TOP + '[readings]\nt = { path = "t", null = "x" }'
+    mapping = parse_mapping(text)
     assert mapping.readings[0].value[0].null == {"", "-", "x"}
-    assert mapping.readings[0].value[0].invalid == "null"
+    assert mapping.readings[0].value[0].invalid == "drop reading"
     assert mapping.sensor[0].null == {"", "-"}
 
 

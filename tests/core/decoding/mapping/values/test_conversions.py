@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.events.invalid_readings import LeftOut
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -77,11 +78,100 @@ def test_numbers_of_json(reading, value, number):
 @pytest.mark.parametrize(
     "value", ["", "x", "1_0", "٣", "0x10", "nan", "Infinity", "1,5", "1 000", [], {}, [1], "1" * 500]
 )
-def test_what_is_no_number_is_refused_or_null(reading, value):
-    """What is no number is refused, or left out if the mapping says so."""
+def test_what_is_no_number_is_refused_or_left_out(reading, value):
+    """What is no number is refused, or left out if the mapping says so: then another source may stand for it."""
     assert refused(reading, value) is Reason.NOT_A_NUMBER
-    assert reading(value, '{ path = "v", invalid = "null" }') is None
-    assert reading(value, '"v"', 'invalid = "null"\n') is None
+    for left_out in (
+        reading(value, '{ path = "v", invalid = "drop reading" }'),
+        reading(value, '"v"', 'invalid = "drop reading"\n'),
+    ):
+        assert isinstance(left_out, LeftOut)
+        assert left_out.problem.reason is Reason.NOT_A_NUMBER
+    assert reading(value, '{ invalid = "drop reading", first = ["v", { path = "s", values = { s = 7 } }] }') == 7
+
+
+STATES = '{ path = "v", values = { ON = 1, OFF = 0, "half open" = 0.5, true = 7, 3 = 4 } }'
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [("ON", 1), ("OFF", 0), ("half open", 0.5), ("true", 7), (True, 7), (False, 0), ("2.5", 2.5), ("3", 4), (3, 3)],
+)
+def test_states(reading, value, number):
+    """Texts and booleans have the numbers that a table gives them; others are read as without it."""
+    assert reading(value, STATES) == number
+
+
+def test_a_state_that_the_table_lacks(reading):
+    """A text that is no number either is refused by name, or left out."""
+    assert refused(reading, "on", STATES) is Reason.NOT_A_NUMBER
+    assert math.isnan(reading("on", STATES.replace("}", '}, invalid = "drop reading"', 1)))
+
+
+def test_states_of_protobuf(kind):
+    """Values of an enum are looked up by name; one without a number in the table is refused, or left out."""
+    states = "path = 'status'\nvalues = { INCOMING = 5, STOPPED = 0 }"
+    assert [kind("status", status, states) for status in (1, 2)] == [5, 0]
+    assert kind("text", "half", "path = 'text'\nvalues = { half = 0.5 }") == 0.5
+    assert kind("flag", True, "path = 'flag'\nvalues = { true = 0, false = 1 }") == 0
+    for status in (0, 77):
+        assert refused(kind, "status", status, states) is Reason.NOT_A_NUMBER
+        assert math.isnan(kind("status", status, f'{states}\ninvalid = "drop reading"'))
+
+
+def test_a_star_takes_states(mapped):
+    """A star takes the texts of its table, and names of enums, beside numbers; it leaves other texts to metadata."""
+    text = KINDS + '[readings]\n"*" = { path = "*", values = { on = 1, STOPPED = 2 }, valid = [0, 9] }\n'
+    payload = {"text": "on", "maybe_text": "off", "one_text": "7", "status": 2, "i32": 10, "f64": 3.0, "statuses": [1]}
+    readings = mapped(text, payload, **NOW).events[0].readings
+    assert {metric: value for metric, value in readings.items() if value} == {
+        "text": 1,
+        "status": 2,
+        "f64": 3,
+        "i32": pytest.approx(math.nan, nan_ok=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "left_out"), [(0, False), (60, False), (-0.5, True), (60.1, True), ("61", True), ("x", None)]
+)
+def test_a_range(reading, value, left_out):
+    """A reading outside its range is left out, for which the next source stands; scaling comes first."""
+    source = '{ path = "v", valid = [0, 60] }'
+    if left_out is None:
+        assert refused(reading, value, source) is Reason.NOT_A_NUMBER
+        return
+    assert math.isnan(reading(value, source)) is left_out
+    assert (reading(value, f'[{source}, {{ path = "s", values = {{ s = -1 }} }}]') == -1) is left_out
+    assert math.isnan(reading(value, '{ path = "v", scale = 10, valid = [0, 600] }')) is left_out
+
+
+def test_a_required_reading_is_not_left_out(reading):
+    """An event without a required reading is refused for what is wrong with it."""
+    assert refused(reading, 61, '{ path = "v", valid = [0, 60], required = true }') is Reason.INVALID_READING
+    assert refused(reading, "x", '{ path = "v", invalid = "drop reading", required = true }') is Reason.NOT_A_NUMBER
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("path = 'i32'\nvalues = { on = 1 }", "readings.r.values: it is for texts, booleans and enums, not for int32"),
+        ("path = 'flag'\nvalues = { on = 1 }", "readings.r.values: 'on' is none of true, false"),
+        (
+            "path = 'status'\nvalues = { ON = 1 }",
+            "readings.r.values: 'ON' is none of STATUS_UNSPECIFIED, INCOMING, STOPPED",
+        ),
+        ("path = 'text'\nvalues = { on = '1' }", "readings.r.values.on: it is not a number, like ON = 1"),
+        ("path = 'text'\nvalues = {}", "readings.r.values: it is empty; it takes texts and their numbers, like "),
+        ("path = 'i32'\nvalid = [1]", "readings.r.valid: it takes the least and the greatest valid number, like "),
+        ("path = 'i32'\ninvalid = 'null'", 'readings.r.invalid: it takes "drop reading" or "refuse event", not '),
+    ],
+)
+def test_wrong_states_and_ranges(kind, source, problem):
+    """A table that its field can't have, or a range that is none, is one line that says what to write."""
+    with pytest.raises(MappingError) as error:
+        kind("i32", 1, source)
+    assert str(error.value).startswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +237,7 @@ def test_a_scaled_integer_that_becomes_none_a_double_holds_is_refused(reading, v
     assert reading(value, '{ path = "v", scale = 0.001 }') == BIG / 1000
     for source in ('{ path = "v", scale = 1 }', '{ path = "v", offset = -2e20 }', '"v"'):
         assert refused(reading, value, source) is Reason.INEXACT_INTEGER
-    assert refused(reading, value, '{ path = "v", invalid = "null" }') is Reason.INEXACT_INTEGER
+    assert refused(reading, value, '{ path = "v", invalid = "drop reading" }') is Reason.INEXACT_INTEGER
     assert reading(value, '{ path = "v", scale = 1 }', 'inexact_integers = "round"\n') == float(BIG)
 
 
@@ -383,7 +473,7 @@ def test_times(time, value, source, us):
 def test_what_is_no_time_is_refused_or_null(time, value, source):
     """What is no time is refused, or left out if the mapping says so."""
     assert refused(time, value, source) is Reason.INVALID_EVENT_TIME
-    assert time(value, source, 'invalid = "null"\n') is None
+    assert time(value, source, 'invalid = "drop reading"\n') is None
 
 
 def test_a_timestamp_that_is_not_valid_is_refused_or_null(mapped):
@@ -391,7 +481,10 @@ def test_a_timestamp_that_is_not_valid_is_refused_or_null(mapped):
     with pytest.raises(BadData, match="nanoseconds") as error:
         mapped(KINDS.replace("$publish_time", "at") + "[readings]\n", {"at": {"nanos": -1}})
     assert error.value.reason is Reason.INVALID_EVENT_TIME
-    text = KINDS.replace('"$publish_time"', '[{ path = "at", invalid = "null" }, "$publish_time"]') + "[readings]\n"
+    text = (
+        KINDS.replace('"$publish_time"', '[{ path = "at", invalid = "drop reading" }, "$publish_time"]')
+        + "[readings]\n"
+    )
     assert mapped(text, {"at": {"nanos": -1}}, **NOW).events[0].event_time_us == T_US
 
 
