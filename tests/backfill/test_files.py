@@ -205,7 +205,11 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.log", b"", "its name ends in none of .csv, .tsv, .txt, .dat, .ndjson, .lp, .pb, .binpb, with or without .gz"),
+        (
+            "a.log",
+            b"",
+            "its name ends in none of .csv, .tsv, .txt, .dat, .ndjson, .lp, .pb, .binpb, with or without .gz",
+        ),
         ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
         ("a.ndjson", b"\n", "it is empty"),
         ("a.avro", b"sensor_id", "can't be read: "),

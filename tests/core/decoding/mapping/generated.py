@@ -444,8 +444,8 @@ def mappings(draw, node: Any) -> Drawn:
                 entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans()), *extras))
         elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
             has_units = is_reading and way.node == "plain" and draw(st.booleans())
-            extras = ((), None) if has_units else draw(_extras(way.node))
             is_conditional = way.level == len(each) and draw(st.sampled_from([False, False, True]))
+            extras = draw(_extras(way.node))
             entries.append(Entry(f"e{number}", way, is_reading, None, *extras, False, has_units, is_conditional))
     skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))

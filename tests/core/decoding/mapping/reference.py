@@ -125,10 +125,12 @@ class Expected:
             if not entry.is_reading:
                 yield entry.name + label, text(kind, value)
                 continue
-            reading = 14.0 if entry.has_units and value == "7x" else state(kind, value, entry)
+            reading = state(kind, value, entry)
             if reading is None:
-                is_unknown = kind == "enum" and entry.values
-                reading = None if is_unknown else number(kind, value, rounds=self._drawn.rounds)
+                if entry.has_units and value == "7x":
+                    reading = 14.0
+                elif not (kind == "enum" and entry.values):
+                    reading = number(kind, value, rounds=self._drawn.rounds)
             if reading is None and not self._drawn.is_null:
                 raise Refused({Reason.NOT_A_NUMBER})
             if reading is None or (entry.valid and not entry.valid[0] <= reading <= entry.valid[1]):

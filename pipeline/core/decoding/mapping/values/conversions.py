@@ -228,11 +228,11 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
         convert = _signed(key, node, source.signed, convert)
     if source.values:
         convert = _of_states(key, node, source, convert, of_star=of_star)
-    convert = _or_left_out(without_nulls(convert, source, node), source)
+    convert = or_left_out(without_nulls(convert, source, node), source)
     return _in_range(key, convert, source.valid) if source.valid else convert
 
 
-def _or_left_out(convert: Getter, source: Source) -> Getter:
+def or_left_out(convert: Getter, source: Source) -> Getter:
     """Returns a conversion that leaves out what is no number, if the source has ``invalid = "drop reading"``."""
     if source.invalid is Invalid.REFUSE_EVENT:
         return convert

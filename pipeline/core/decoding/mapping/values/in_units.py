@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import Mapping, MappingError, Source
-from pipeline.core.decoding.mapping.values.conversions import leaf_text, number_of, or_null, without_nulls
+from pipeline.core.decoding.mapping.values.conversions import leaf_text, number_of, or_left_out, without_nulls
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
@@ -67,7 +67,7 @@ def in_unit(key: str, node: Node, source: Source, mapping: Mapping) -> InUnit:
         expected = ", ".join(name or '""' for name, *_ in source.units)
         raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(str(value))} {its_unit}; its units are {expected}")
 
-    unknown = or_null(refuse, source)
+    unknown = or_left_out(refuse, source)
 
     def get(value: Any, unit: str | None) -> float | None:
         convert = converters.get(unit or "") or converters.get(_normal(unit or ""))

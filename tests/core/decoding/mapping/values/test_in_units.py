@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.events.invalid_readings import LeftOut
 from pipeline.core.events.reasons import BadData
 
 HEAD = 'message = "json"\nsensor = "s"\ntime = "t"\n[readings]\n'
@@ -58,7 +59,8 @@ def test_the_unit_in_another_field(readings, mapped):
     assert readings(HEAT, v=-999, uom="K") == {}
     with pytest.raises(BadData, match=r"readings.r is '50' in 'K'; its units are Cel, \[degF\], "):
         readings(HEAT, v=50, uom="K")
-    assert readings('b = "b"\n' + HEAT + 'r.invalid = "drop reading"\n', b=1, v=50, uom="K") == {"b": 1}
+    kept = readings('b = "b"\n' + HEAT + 'r.invalid = "drop reading"\n', b=1, v=50, uom="K")
+    assert (kept["b"], type(kept["r"])) == (1, LeftOut)
     each = (
         'each = "m[]"\n' + HEAD + '"*" = { path = ".v", name = ".n", unit_path = ".u", units = { A = 1, mA = 0.001 } }'
     )
