@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from pipeline.core.decoding.mapping.language.model import UNITS, Condition, Mapping, MappingError, Scalar, Source
@@ -420,7 +421,14 @@ def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> date
     raise BadData(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")
 
 
-_NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
+_IN_IDS = "".join(character for character in map(chr, range(0x21, 0x7F)) if character not in "#%")
+
+
+def encoded_id(text: str) -> str:
+    """Returns a text with each character that a sensor's id can't have, and ``%``, percent-encoded as in RFC 3986."""
+    return quote(text, safe=_IN_IDS)
+
+
 _TEXT_FORMATS = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}
 
 
@@ -458,7 +466,7 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
     if not spec:
         return text_of(key, node, source)
     if spec == "id":
-        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
+        return composed(text_of(key, node, source), encoded_id)
     if kinds := _TEXT_FORMATS.get(spec):
         is_text = node == PLAIN and spec != "hex"  # JSON has no bytes
         if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
