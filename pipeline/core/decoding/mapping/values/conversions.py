@@ -176,13 +176,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXACT = Context(prec=1000)
 MAX_DIGITS = 400  # characters of a number
 
-_MEASURED = frozenset({"double", "float", "int", "bool", "duration", "json"})
-_NUMBERS = _MEASURED | {"enum", "string"}
+MEASURED = frozenset({"double", "float", "int", "bool", "duration", "json"})
+_NUMBERS = MEASURED | {"enum", "string"}
 
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
-    is_measured = isinstance(node, Leaf) and node.kind in _MEASURED
+    is_measured = isinstance(node, Leaf) and node.kind in MEASURED
     return number_of(key, node, source, mapping, of_star=True) if is_measured else None
 
 
