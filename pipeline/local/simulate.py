@@ -99,8 +99,8 @@ def simulate(
     that the pipeline refuses.
 
     With --message-mapping, the messages are of your own type, in JSON or protobuf: each has values where the mapping
-    reads them, so that the mapping makes the fleet's events of it. Malformed messages lack a byte. What can't be made
-    is an error that names the mapping's key.
+    reads them, so that the mapping makes the fleet's events of it. Malformed messages lack a byte. A path that can't be
+    set is an error that names the mapping's key.
 
     With --live, for a load test, each event is published when it happens, in order of time, and --rate, divided among
     the sensors, replaces --interval. The summary has the longest delay of publishing.

@@ -245,7 +245,7 @@ def test_messages_of_another_type(feed, tmp_path):
         (
             '{ path = ".ms", unit = "ms" }',
             "",
-            "m.toml: time: simulate can't set what the mapping takes for it; if it is",
+            "m.toml: time: simulate can't set the path that is read for it; if it is",
         ),
     ],
 )

@@ -18,7 +18,7 @@ class LeftOutError(ImpossibleError):
     """Raised for a value that messages may lack: another field of its oneof is set, or Pub/Sub adds it."""
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """A place in a message: steps from an element of a level, or the names of an attribute and its part.
 
     Attributes:
@@ -30,12 +30,12 @@ class Place(NamedTuple):
     steps: tuple[Step, ...]
     node: Node
     rivals: dict[int, set[str]] = {}  # noqa: RUF012 (never changed)
-    inner: dict[int, tuple["Place", Any]] = {}  # noqa: RUF012
+    inner: dict[int, tuple["Spot", Any]] = {}  # noqa: RUF012
     attribute: tuple[str, ...] = ()
 
     @property
     def at(self) -> tuple[Any, ...]:
-        """What tells it from other places."""
+        """Its identity: the same for the same place."""
         return self.level, self.steps, self.attribute
 
 
@@ -60,7 +60,7 @@ class Elements(Array):
     is_map = False
 
 
-class Row:
+class MessageRow:
     """A message with one element of each level.
 
     Attributes:
@@ -74,12 +74,12 @@ class Row:
         self.attributes: dict[tuple[str, ...], str] = {}
         self.unset: set[tuple[Any, ...]] = set()
 
-    def copy(self) -> "Row":
+    def copy(self) -> "MessageRow":
         """Returns a copy, which does not change with the row."""
         return copy.deepcopy(self)
 
-    def put(self, place: Place, make: Callable[[], Any]) -> Any:
-        """Returns the value at a place, made if there is none. Raises ImpossibleError."""
+    def put(self, place: Spot, make: Callable[[], Any]) -> Any:
+        """Returns the value at a place, made if it has no value yet. Raises ImpossibleError."""
         if place.at in self.unset:
             raise ImpossibleError("a condition needs it unset")
         if place.attribute:
@@ -93,12 +93,12 @@ class Row:
 
 
 def value_at(container: Any, key: Any) -> Any:
-    """Returns the value of a key of an object, or of a position of an array; None if there is none."""
+    """Returns the value of a key of an object, or of a position of an array; None without a value."""
     return container.get(key) if isinstance(container, dict) else container[key]
 
 
-def slot(content: dict[str, Any], place: Place) -> tuple[Any, Any]:
-    """Returns the container of a place, and its key or position there, after making what leads there."""
+def slot(content: dict[str, Any], place: Spot) -> tuple[Any, Any]:
+    """Returns the container of a place, and its key or position there, after making all containers on the way."""
     container: Any = content
     key: Any = ""
     for index, step in enumerate(place.steps):
@@ -120,7 +120,7 @@ def slot(content: dict[str, Any], place: Place) -> tuple[Any, Any]:
     return container, key
 
 
-def _selected(elements: Array, inner: Place, value: Any, *, is_lookup: bool) -> int:
+def _selected(elements: Array, inner: Spot, value: Any, *, is_lookup: bool) -> int:
     """Returns the position of the element with a value, or of the only one, which has the greatest and the least."""
     for position, element in enumerate(elements):
         if not is_lookup or (element is not None and value_at(*slot({"": element}, inner)) == value):

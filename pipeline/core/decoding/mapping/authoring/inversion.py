@@ -1,6 +1,6 @@
 """Inverts a mapping: makes messages of its type, of which the mapping makes given events.
 
-Each value is set where the first source that can be set reads it. What is set for one key stays for all that read it.
+Each value is set where the first source that can be set reads it, and stays for all keys that read it.
 """
 
 import base64
@@ -8,8 +8,9 @@ import copy
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
@@ -19,8 +20,8 @@ from pipeline.core.decoding.mapping.authoring.documents import (
     Elements,
     ImpossibleError,
     LeftOutError,
-    Place,
-    Row,
+    MessageRow,
+    Spot,
     slot,
     value_at,
 )
@@ -42,17 +43,22 @@ from pipeline.core.decoding.mapping.language.paths import (
     Step,
 )
 from pipeline.core.decoding.mapping.values import conversions, inverses
-from pipeline.core.decoding.mapping.values.nodes import PLAIN, KeyAndValue, Leaf, Node, Record, Steps
-from pipeline.core.events.event import Event
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, KeyAndValue, Leaf, Node, Record, Steps
+from pipeline.core.events.event import LATEST_US, Event, valid_event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.times import to_datetime
 
 _TEXT = Leaf("string")
 _OF_STAR = 50  # values that a star over fields makes
 _ORDERING_KEY = "$ordering_key"
 
-_Make = Callable[[str, Source, list[Place]], Any]
-"""Takes a key, its source and the places of its path. Sets one of them, and returns what the mapping makes of it."""
+_Make = Callable[[str, Source, list[Spot]], Any]
+"""Takes a key, its source and the places of its path. Sets one of them, and returns its value in the event."""
+
+
+_Rows = tuple[int, MessageRow, MadeEvent]
+"""A row, the number of its branch, and the event that it is meant to become."""
 
 
 class Inversion:
@@ -61,12 +67,14 @@ class Inversion:
     def __init__(self, mapper: Mapper) -> None:
         self._mapper, self.mapping, self._resolver = mapper, mapper.mapping, mapper.resolver
         self._claimed = frozenset(use.names for use in mapper.uses if use.is_claimed and not use.of_star)
-        # What is found for the first event holds for all: places, by branch and path; labels and places of stars; the
+        # The choices for the first event hold for all: places, by branch and path; labels and places of stars; the
         # positions of the sources that can be set, by branch, key and label, None where messages lack the value.
-        self._places: dict[tuple[int, Path], list[Place]] = {}
-        self._of_stars: dict[Any, list[tuple[str, Place]]] = {}
+        self._places: dict[tuple[int, Path], list[Spot]] = {}
+        self._of_stars: dict[Any, list[tuple[str, Spot]]] = {}
         self.sources: dict[tuple[int, str, str], int | None] = {}
-        # Of the ways that lead through the same path of each, one.
+        self._is_proven = False
+        self._getters: dict[tuple[str, int, int], Getter] = {}
+        # One of the ways that lead through the same path of each.
         self._branches = list({branch.path: branch for branch in reversed(mapper.branches)}.values())[::-1]
         self._lists = [list(self._lists_of(branch)) for branch in self._branches]
 
@@ -77,45 +85,80 @@ class Inversion:
         is_in_elements = any(path.root is Root.ELEMENT or Current() in path.steps for path in paths)
         return is_in_elements and not any(isinstance(at.node, KeyAndValue) for lists in self._lists for at in lists)
 
-    def messages(self, events: Iterable[tuple[int, Event]], batch: int) -> Iterator[tuple[Message, list[MadeEvent]]]:
-        """Yields messages, and the events that the mapping makes of each, which may have more values of stars.
+    def messages(
+        self, events: Iterable[tuple[int, Event]], batch: int = 1, *, delay: timedelta = timedelta(0)
+    ) -> Iterator[tuple[Message, list[Event]]]:
+        """Yields messages, and the events that the mapping makes of each.
+
+        They have the given events' times, and their ids and values as far as the fields can hold them. Once a message
+        was made, an event without a possible message is left out: clocks may show its time twice.
 
         Args:
-            events: pairs of a sensor's number and an event, whose time, id and values the message gets.
+            events: pairs of a sensor's number and an event.
             batch: the number of events that a message waits for, if it can hold several.
-
-        An event is left out if a message can be made for the first, and none for it: its time may be one that clocks
-        show twice.
+            delay: the time from an event to the publish time of its message.
 
         Raises:
-            MappingError: no message can have what a key reads.
+            MappingError: no message can be made; the key can't be set.
         """
-        waiting: dict[str, list[tuple[int, Row, MadeEvent]]] = {}
-        is_first = True
-        for number, event in events:
-            filled = set()
+        for rows in self._grouped(events, batch):
             try:
-                rows = self._rows(number, event)
+                message, meant = self._message(rows)
+                message = message._replace(publish_time=to_datetime(meant[0].event_time_us) + delay)
+                events_of_message = self._read(message, meant)
             except MappingError:
-                if is_first:
+                if not self._is_proven:
                     raise
-                continue
-            is_first = False
-            if batch == 1 == len(rows):
-                yield self._message(rows)
-                continue
-            for branch, row, made in rows:
-                shared = repr((row.levels[0], row.attributes))
-                waiting.setdefault(shared, []).append((branch, row, made))
-                filled.add(shared)
-            for shared in sorted(filled):
-                if len({made.identity for *_, made in waiting[shared]}) >= batch:
-                    yield self._message(waiting.pop(shared))
-        yield from map(self._message, waiting.values())
+            else:
+                self._is_proven = True
+                yield message, events_of_message
 
-    def _rows(self, number: int, event: Event) -> list[tuple[int, Row, MadeEvent]]:
+    def _grouped(self, events: Iterable[tuple[int, Event]], batch: int) -> Iterator[list[_Rows]]:
+        waiting: dict[str, list[_Rows]] = {}  # by the shared part
+        for number, event in events:
+            filled = {}
+            try:
+                for branch, row, meant in self._rows(number, event):
+                    shared = repr((row.levels[0], row.attributes))
+                    filled[shared] = waiting.setdefault(shared, [])
+                    filled[shared].append((branch, row, meant))
+            except MappingError:
+                if not self._is_proven:
+                    raise
+            for shared, rows in filled.items():
+                if len({meant.identity for *_, meant in rows}) >= batch:
+                    yield waiting.pop(shared)
+        yield from waiting.values()
+
+    def _read(self, message: Message, meant: Iterable[MadeEvent]) -> list[Event]:
+        """Returns the events that the mapping makes of a message. Raises MappingError if they are not those meant."""
+        try:
+            root = self._mapper.parse(message)
+            if not self._mapper.matches([message, root]):
+                raise MappingError("match", "simulate can't make a message that fulfils it")
+            result = self._mapper.map(message, root, metadata_alone=True)
+            for refused in result.problems:
+                raise refused
+            events = [valid_event(event, LATEST_US, metadata_alone=True) for event in result.events]
+        except BadData as error:
+            raise MappingError("", f"simulate makes messages that the mapping refuses: {error}") from None
+        by_identity = {(event.sensor_id, event.event_time_us): event for event in events}
+        for event in meant:
+            same = by_identity.get(event.identity[:2])
+            if same is None:
+                problem = "simulate can't set the path that is read for it; if it is the publish time, use --live"
+                raise MappingError("time", problem)
+            read: dict[str, Mapping[str, Any]] = {"readings": same.readings, "metadata": same.metadata}
+            for table, wanted in ("readings", event.readings), ("metadata", event.metadata):
+                for name, value in wanted.items():
+                    if read[table].get(name) != value:
+                        problem = f"simulate can't set it to {value}: {read[table].get(name)} is read"
+                        raise MappingError(f"{table}.{name}", problem)
+        return events
+
+    def _rows(self, number: int, event: Event) -> list[_Rows]:
         """Returns the rows of an event in each branch: one, or one for each metric if elements have names."""
-        found = []
+        rows: list[_Rows] = []
         for index, branch in enumerate(self._branches):
             labels = [entry.label for entry in self.mapping.readings if entry.label]
             is_labelled = any(self.places(branch, path) for label in labels for path in label[0].value_paths)
@@ -123,34 +166,43 @@ class Inversion:
                 filler = _Filler(self, branch, number, event, label)
                 made = filler.fill()
                 if made.readings:
-                    found.append((index, filler.row, made))
-        if not found:
+                    rows.append((index, filler.row, made))
+        if not rows:
             raise MappingError("readings", "simulate can't set any in one message")
-        return found
+        return rows
 
-    def places(self, branch: Branch, path: Path) -> list[Place]:
-        """Returns the places of a path without a star: one for each way through oneofs; none if a branch lacks it.
+    def places(self, branch: Branch, path: Path) -> list[Spot]:
+        """Returns the places of a path without a star: one for each way through oneofs, if a branch has any.
 
-        Raises LeftOutError for what only Pub/Sub or a file adds.
+        Raises LeftOutError for a path that only Pub/Sub or a file sets.
         """
-        if path.root is Root.ATTRIBUTE or path.text == _ORDERING_KEY:
-            return [Place(0, (), _TEXT, attribute=path.names if path.root is Root.ATTRIBUTE else (_ORDERING_KEY,))]
-        if path.root is Root.ENVELOPE:
-            raise LeftOutError(f"no publisher sets {path}")
         key = id(branch), path
         if key not in self._places:
-            try:
-                level, steps = branch.level_of(path)
-                start = branch.levels[level]
-                found = [self._place(level, start, way, steps) for way in self._resolver.resolve(start, steps)]
-            except PathError:
-                found = []
-            self._places[key] = found
+            self._places[key] = self._found(branch, path)
         return self._places[key]
+
+    def _found(self, branch: Branch, path: Path) -> list[Spot]:
+        if path.root is Root.ATTRIBUTE or path.text == _ORDERING_KEY:
+            return [Spot(0, (), _TEXT, attribute=path.names if path.root is Root.ATTRIBUTE else (_ORDERING_KEY,))]
+        if path.root is Root.ENVELOPE:
+            raise LeftOutError(f"no publisher sets {path}")
+        try:
+            level, steps = branch.level_of(path)
+            start = branch.levels[level]
+            return [self._place(level, start, way, steps) for way in self._resolver.resolve(start, steps)]
+        except PathError:
+            return []
+
+    def getter(self, key: str, source: Source, place: Spot, compiled: Callable[[Node], Getter]) -> Getter:
+        """Returns how a source reads the value at a place."""
+        at = key, id(source), id(place)
+        if at not in self._getters:
+            self._getters[at] = compiled(place.node)
+        return self._getters[at]
 
     def of_star(
         self, branch: Branch, source: Source, names: Iterable[str], kinds: Iterable[str]
-    ) -> list[tuple[str, Place]]:
+    ) -> list[tuple[str, Spot]]:
         """Returns labels and places of values of some kinds that a star takes, under some names where any is free."""
         key = id(branch), id(source), tuple(names)
         if key not in self._of_stars:
@@ -159,7 +211,7 @@ class Inversion:
 
     def _found_by(
         self, branch: Branch, source: Source, names: Iterable[str], kinds: Iterable[str]
-    ) -> list[tuple[str, Place]]:
+    ) -> list[tuple[str, Spot]]:
         try:
             level, steps = branch.level_of(source.path)  # type: ignore[arg-type] # a star is in a path
             start = branch.levels[level]
@@ -184,7 +236,7 @@ class Inversion:
         except PathError:
             return []
 
-    def _place(self, level: int, start: Steps, way: Steps, steps: tuple[Step, ...]) -> Place:
+    def _place(self, level: int, start: Steps, way: Steps, steps: tuple[Step, ...]) -> Spot:
         """Returns the place that steps lead to from the start of a level, with the names of the way's own fields."""
         names = iter(way.names[len(start.names) :])
         steps = tuple(Field(next(names)) if isinstance(step, Field) else step for step in steps)
@@ -194,15 +246,15 @@ class Inversion:
                 if isinstance(step, Field) and isinstance(before.to, Record):
                     field = before.to.type.fields_by_name.get(step.name)
                     if field is not None and field.containing_oneof:
-                        rivals[index] = {each.name for each in field.containing_oneof.fields} - {step.name}
+                        rivals[index] = {rival.name for rival in field.containing_oneof.fields} - {step.name}
             if isinstance(step, SELECTORS) and not isinstance(step, Index):
                 element = self._resolver.resolve(start, steps[: index + 1])[0]
                 at = Steps(element.to, names=element.names)
                 by = self._place(0, at, self._resolver.resolve(at, step.path.steps)[0], step.path.steps)
                 inner[index] = by, inverses.raw_of(by.node, step.text) if isinstance(step, Lookup) else None
-        return Place(level, steps, way.to, rivals, inner)
+        return Spot(level, steps, way.to, rivals, inner)
 
-    def _lists_of(self, branch: Branch) -> Iterator[Place]:
+    def _lists_of(self, branch: Branch) -> Iterator[Spot]:
         """Yields the place of the elements of each level, in an element of the level above."""
         segment: tuple[Step, ...] = ()
         level = 0
@@ -213,15 +265,15 @@ class Inversion:
             else:
                 segment += (step,)
 
-    def _message(self, rows: list[tuple[int, Row, MadeEvent]]) -> tuple[Message, list[MadeEvent]]:
+    def _message(self, rows: list[_Rows]) -> tuple[Message, list[MadeEvent]]:
         first = rows[0][1]
         root = first.levels[0]
         last: dict[tuple[int, int], tuple[Any, dict[str, Any]]] = {}
         made: dict[tuple[str, int, str], MadeEvent] = {}
         for branch, row, event in rows:
-            known = made.setdefault(event.identity, event)
-            known.readings.update(event.readings)
-            known.metadata.update(event.metadata)
+            merged = made.setdefault(event.identity, event)
+            merged.readings.update(event.readings)
+            merged.metadata.update(event.metadata)
             above, is_new = root, False
             for level, place in enumerate(self._lists[branch], 1):
                 content = row.levels[level]
@@ -266,8 +318,8 @@ class Inversion:
         """Returns a value as protobuf's JSON, or as JSON, with contents packed into bytes or text."""
         match value:
             case list():
-                filler = next((one for one in value if one is not None), None)
-                items = [self._plain(filler if one is None else one, names) for one in value]
+                filler = next((item for item in value if item is not None), None)
+                items = [self._plain(filler if item is None else item, names) for item in value]
                 if not (isinstance(value, Elements) and value.is_map):
                     return items
                 return {_key_text(item.get("key", "1")): item.get("value", {}) for item in items}
@@ -291,12 +343,12 @@ class Inversion:
 
     @cache  # noqa: B019 (as long as the inversion)
     def _node_around(self, names: tuple[str, ...]) -> Node:
-        """Returns the node whose values contain what the mapping declares in its types."""
+        """Returns the node whose values contain the types that the mapping declares."""
         others = {at: types for at, types in self.mapping.types.items() if at != names}
         return Resolver(self._resolver.types, others).ends(Steps(self._mapper.root), names)[0].to
 
 
-def _append(above: dict[str, Any], place: Place, content: dict[str, Any]) -> None:
+def _append(above: dict[str, Any], place: Spot, content: dict[str, Any]) -> None:
     """Appends an element to a list of the element above."""
     try:
         container, key = slot(above, place)
@@ -321,7 +373,7 @@ class _Filler:
     def __init__(self, inversion: Inversion, branch: Branch, number: int, event: Event, label: str) -> None:
         self._inversion, self._mapping, self._branch = inversion, inversion.mapping, branch
         self._number, self._event, self._label = number, event, label
-        self.row = Row(len(branch.levels))
+        self.row = MessageRow(len(branch.levels))
 
     def fill(self) -> MadeEvent:
         """Returns the event that the mapping makes of the row; without readings if the branch has no path of one."""
@@ -361,17 +413,17 @@ class _Filler:
                 self._put(key, entry, label, into)
 
     def _starred(self, key: str, entry: MappingEntry, into: dict[str, Any]) -> None:
-        known, kinds = (
+        values, kinds = (
             (self._event.readings, conversions.MEASURED)
             if key.startswith("readings")
             else (self._event.metadata, ("string", "enum", "json"))
         )
         for source in entry.value if "*" in entry.name and not entry.label else ():
-            for label, place in self._inversion.of_star(self._branch, source, known, kinds):
+            for label, place in self._inversion.of_star(self._branch, source, values, kinds):
                 self._put(key, replace(entry, value=(source,)), label, into, [place])
 
     def _put(
-        self, key: str, entry: MappingEntry, label: str, into: dict[str, Any], places: list[Place] | None = None
+        self, key: str, entry: MappingEntry, label: str, into: dict[str, Any], places: list[Spot] | None = None
     ) -> None:
         name = entry.name.replace("*", label)
         name = rewritten(name) if self._mapping.rewrite_names else name
@@ -392,18 +444,18 @@ class _Filler:
         return value
 
     def _first(
-        self, key: str, sources: model.Value, make: _Make, places: list[Place] | None = None, label: str = ""
+        self, key: str, sources: model.Value, make: _Make, places: list[Spot] | None = None, label: str = ""
     ) -> Any:
-        """Returns what the mapping makes of the first source that can be set; None if messages may lack them all.
+        """Sets the first source that can be set, and returns its value in the event; None if messages may lack it.
 
-        Raises MappingError if none can be set.
+        Raises MappingError if they all can't be set.
         """
-        at, known = (id(self._branch), key, label), self._inversion.sources
+        at, choices = (id(self._branch), key, label), self._inversion.sources
         problem = None
         for index, source in enumerate(sources):
-            if at in known and known[at] != index:
+            if at in choices and choices[at] != index:
                 continue
-            before = None if at in known else self.row.copy()
+            before = None if at in choices else self.row.copy()
             try:
                 for condition in source.when:
                     self._require(condition, holds=True)
@@ -412,24 +464,31 @@ class _Filler:
                 self.row = before or self.row
                 problem = problem if isinstance(error, LeftOutError) else error
             else:
-                known[at] = index
+                choices[at] = index
                 return value
         if problem:
             raise MappingError(key, f"simulate can't set it: {problem}")
-        known[at] = None
+        choices[at] = None
         return None
 
-    def _places(self, path: Path | None) -> list[Place]:
+    def _places(self, path: Path | None) -> list[Spot]:
         is_needed = path is not None and path.text != "$publish_time"
         return self._inversion.places(self._branch, path) if path and is_needed else []
 
-    def _set(self, places: list[Place], raw: Callable[[Node], Any], read: Callable[[Node, Any], Any]) -> Any:
-        """Sets the first place that can be set, and returns what ``read`` makes of it."""
+    def _set(
+        self,
+        key: str,
+        source: Source,
+        places: list[Spot],
+        raw: Callable[[Node], Any],
+        compiled: Callable[[Node], Getter],
+    ) -> Any:
+        """Sets the first place that can be set, and returns the value that the source reads there."""
         problem: ImpossibleError = LeftOutError("no message has it")
         for place in places:
             try:
                 value = self.row.put(place, partial(raw, place.node))
-                made = None if value is None else read(place.node, value)
+                made = None if value is None else self._inversion.getter(key, source, place, compiled)(value)
                 if made is not None:
                     return made
                 problem = ImpossibleError(f"no value of {place.node} is found for it")
@@ -440,14 +499,16 @@ class _Filler:
         raise problem
 
     def _text(self, text: str, number: int) -> _Make:
-        def at(key: str, source: Source, places: list[Place], spec: str = "") -> str:
+        def at(key: str, source: Source, places: list[Spot], spec: str = "") -> str:
             return self._set(
+                key,
+                source,
                 places,
                 lambda node: inverses.raw_text(node, text, number, spec),
-                lambda node, raw: conversions.formatted(key, node, spec, source)(raw),
+                lambda node: conversions.formatted(key, node, spec, source),
             )
 
-        def make(key: str, source: Source, places: list[Place]) -> Any:
+        def make(key: str, source: Source, places: list[Spot]) -> Any:
             if source.constant is not None:
                 return source.constant
             if source.name_of is not None:
@@ -470,45 +531,51 @@ class _Filler:
                     return name
             else:
                 return self._set(
+                    key,
+                    source,
                     [place],
                     lambda node: inverses.raw_text(node, "", self._number),
-                    lambda node, raw: conversions.text_of(key, node, source, name_of=True)(raw),
+                    lambda node: conversions.text_of(key, node, source, name_of=True),
                 )
         raise LeftOutError("no field of the oneof is set")
 
     def _reading(self, number: float) -> _Make:
-        def make(key: str, source: Source, places: list[Place]) -> Any:
+        def make(key: str, source: Source, places: list[Spot]) -> Any:
             return self._set(
+                key,
+                source,
                 places,
                 lambda node: inverses.raw_number(node, number, source, self._mapping.decimal),
-                lambda node, raw: conversions.number_of(key, node, source, self._mapping)(raw),
+                lambda node: conversions.number_of(key, node, source, self._mapping),
             )
 
         return make
 
-    def _time(self, key: str, source: Source, places: list[Place]) -> int:
+    def _time(self, key: str, source: Source, places: list[Spot]) -> int:
         time_us = self._event.event_time_us
         if source.path is not None and source.path.text == "$publish_time":
             return time_us
         if source.template is None:
             return self._set(
+                key,
+                source,
                 places,
                 lambda node: inverses.raw_time(node, time_us, source),
-                lambda node, raw: conversions.time_of(key, node, source)(raw),
+                lambda node: conversions.time_of(key, node, source),
             )
         text = inverses.raw_time(_TEXT, time_us, source)
         pattern = "".join(re.escape(part) if isinstance(part, str) else "(.+?)" for part in source.template)
-        found = re.fullmatch(pattern, text)
-        if not found:
+        match = re.fullmatch(pattern, text)
+        if not match:
             raise ImpossibleError(f"{text} does not have its form")
-        texts = iter(found.groups())
+        texts = iter(match.groups())
         parts = (
             part if isinstance(part, str) else self._text(next(texts), 1)(key, _PLAIN_TEXT, self._places(part.path))
             for part in source.template
         )
         return conversions.time_of(key, _TEXT, source)("".join(parts))
 
-    def _is_read(self, place: Place, path: Path) -> bool:
+    def _is_read(self, place: Spot, path: Path) -> bool:
         """Returns whether a place has a value whatever a condition needs."""
         is_set = isinstance(place.node, Leaf) and place.node.is_always_set
         return is_set or any(path in source.value_paths for _, value in self._mapping.values for source in value)

@@ -374,7 +374,7 @@ class Mapper:
         branches: the ways through the levels.
         problems: the errors of paths that the type does not have.
         root: the node of the message.
-        resolver: what resolves paths of the type.
+        resolver: the resolver of the type's paths.
 
     Args:
         mapping: the parsed mapping.

@@ -17,7 +17,7 @@ from pipeline.core.notation.times import format_time, to_datetime
 
 
 def raw_text(node: Node, text: str, number: int, spec: str = "") -> Any:
-    """Returns a value of a node as text: the text itself, or if it is none, a value by the number.
+    """Returns a value of a node as text: the text itself, or in a field without text, a value by the number.
 
     ``spec`` is the format of its placeholder. Returns None for a node without such values.
     """
@@ -81,20 +81,22 @@ def raw_time(node: Node, time_us: int, source: Source) -> Any:
 
 
 def raw_for(condition: Condition, node: Node, test: Callable[[Any], bool], text: str, *, holds: bool) -> Any:
-    """Returns a value of a node for which a condition holds by its test, or does not; None if none is found.
+    """Returns a value of a node for which a condition holds by its test, or does not; None if no such value is known.
 
     ``text`` takes the place of a glob's first star.
     """
     if not isinstance(node, Leaf):
         return {} if isinstance(node, (Record, Entries)) else None
-    found: list[Any] = [_fitting(str(one), text) if condition.kind == "glob" else one for one in condition.values]
-    found += [text, *range(1, len(found) + 2), True, False]
-    raws = (raw_of(node, one) for one in found)
+    values: list[Any] = [
+        _fitting(str(value), text) if condition.kind == "glob" else value for value in condition.values
+    ]
+    values += [text, *range(1, len(values) + 2), True, False]
+    raws = (raw_of(node, value) for value in values)
     return next((raw for raw in raws if raw is not None and test(raw) == holds), None)
 
 
 def raw_of(node: Node, value: Scalar) -> Any:
-    """Returns what a node holds for a text, a number or a boolean as a mapping has it; None if it can't hold it."""
+    """Returns the value of a node for a text, a number or a boolean as a mapping has it; None if it can't hold it."""
     if not isinstance(node, Leaf):
         return None
     is_number = isinstance(value, (int, float)) and type(value) is not bool
