@@ -1,5 +1,5 @@
 # make setup | demo | check | browser | test | test-faults | test-exhaustive | bench | bench-check | format | quotes
-#      picture | requirements | protos | template | launch | wheel | clean
+#      picture | requirements | protos | site | template | launch | wheel | clean
 #
 # `setup` needs Python 3.11 to 3.13. It uses uv if installed, otherwise venv and pip.
 
@@ -11,7 +11,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: setup demo check browser test test-faults test-exhaustive bench bench-check format quotes picture requirements protos template launch wheel clean
+.PHONY: setup demo check browser test test-faults test-exhaustive bench bench-check format quotes picture requirements protos site template launch wheel clean
 .DEFAULT_GOAL := setup
 
 # Tests start hundreds of processes: what the first of them compiles is kept, whatever the caller's shell says.
@@ -89,6 +89,10 @@ bench: setup
 
 bench-check: setup
 	$(BIN)/python -m benchmarks.bench --check
+
+# The pages of docs/ as a site, in build/site.
+site: setup
+	$(BIN)/mkdocs build --quiet --strict
 
 format: setup
 	$(BIN)/ruff format .

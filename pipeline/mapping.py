@@ -15,8 +15,10 @@ from pipeline.cli.console import err, open_backlog, out, print_json_line
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.message_options import (
     attribute_option,
+    check_readers,
     decoder_option,
     descriptors_option,
+    file_decoder_option,
     mapping_option,
     mapping_problems,
     message_options,
@@ -40,7 +42,9 @@ from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats.files import is_record_file, trials_of_records
+from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
+from pipeline.formats.files import Maker, is_record_file, trials_of_records
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import UnreadableFile
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from pipeline.core.decoding.message_types import DecoderFunction
 
 
+_MISSING = "--message-mapping is missing: pass the file of a mapping, --message-decoder or --file-decoder"
 _SHOWN = 3  # records of the sample
 _MESSAGES = 100
 _WAIT = timedelta(seconds=3)
@@ -70,6 +75,7 @@ def mapping() -> None:
 @mapping_option
 @descriptors_option
 @decoder_option
+@file_decoder_option
 @json_option
 @click.pass_context
 def check(
@@ -77,6 +83,7 @@ def check(
     mappings: tuple[str, ...],
     descriptors: tuple[str, ...],
     decoder: "DecoderFunction | None",
+    file_decoder: FileDecoder | None,
     as_json: bool,
 ) -> None:
     """Check mappings against the types of their messages, and that a decoder can be called.
@@ -87,13 +94,14 @@ def check(
     from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
     from pipeline.core.decoding.mapping.language.model import MappingError
 
-    if not mappings and not decoder:
-        raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
+    if not mappings and not decoder and not file_decoder:
+        raise click.UsageError(_MISSING)
     with mapping_problems():
         sets = load_descriptors(descriptors)
-    if decoder:
-        found = {"decoder": decoder.name, "problems": []}
-        print_json_line(found) if as_json else click.echo(f"{decoder.name} takes a payload and its attributes\n")
+    for function, takes in (decoder, "a payload and its attributes"), (file_decoder, "a file and its name"):
+        if function:
+            found = {"decoder": function.name, "problems": []}
+            print_json_line(found) if as_json else click.echo(f"{function.name} takes {takes}\n")
     results = [checked(file, sets) for file in mappings]
     for result in results:
         if as_json:
@@ -120,6 +128,7 @@ def check(
 )
 @message_options
 @decoder_option
+@file_decoder_option
 @attribute_option
 @click.option(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
@@ -134,6 +143,7 @@ def try_(
     subscription: str | None,
     mapped: Sequence[MappedType],
     decoder: "DecoderFunction | None",
+    file_decoder: FileDecoder | None,
     attributes: dict[str, str],
     publish_time: int,
     limit: int,
@@ -143,9 +153,9 @@ def try_(
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
     A FILE in a format of backfill (.csv, .ndjson, .pb, .binpb, .avro, .parquet) is read by record; any other contains
-    the payload of one message. --limit is for the messages of the subscription, or the records of
-    each FILE. Messages of a subscription are given back when the command ends; to
-    Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
+    the payload of one message. A --file-decoder reads any FILE. --limit is for the messages of the subscription, or
+    the records of each FILE. Messages of a subscription are given back when the command ends; to Pub/Sub that is a
+    failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
     mapping is also tried on messages without that attribute.
@@ -153,23 +163,30 @@ def try_(
     on_command_line = ctx.get_parameter_source("subscription") is ParameterSource.COMMANDLINE
     if bool(files) == bool(subscription and (on_command_line or not files)):
         raise click.UsageError("pass either payload files or --subscription")
-    if not mapped and not decoder:
-        raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
+    if not mapped and not decoder and not file_decoder:
+        raise click.UsageError(_MISSING)
+    check_readers(attributes, mapped, decoder, file_decoder)
+    if file_decoder and not files:
+        raise click.UsageError("--file-decoder reads files, not messages: pass a FILE")
     trials = Trials(mapped, decoder)
     of_file = [f"{one.file}: {one.mapping.of_file}" for one in mapped if one.mapping.of_file]
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
     if files:
         at = to_datetime(publish_time)
         tried: list[tuple[str, Message, Trial]] = []
+        maker: Maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
+        if file_decoder:
+            maker = DecodingMaker(file_decoder)
         for file in files:
-            if not is_record_file(file):
+            if not file_decoder and not is_record_file(file):
                 named = {**attributes, **file_attributes(str(file))} if of_file else attributes
                 message = Message(file.read_bytes(), named, "", at)
                 tried.append((str(file), message, trials.of(message, latest_us)))
                 continue
             try:
-                tried += trials_of_records(file, mapped, decoder, attributes, at, limit, latest_us)
+                tried += trials_of_records(file, maker, trials, at, limit, latest_us)
             except UnreadableFile as problem:
+                _show(tried, as_json=as_json)
                 raise click.ClickException(f"{file}: {problem}") from problem
         _show(tried, as_json=as_json)
         return

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from pipeline.job.flags import TidetableOptions
 from pipeline.job.launch import main
-from pipeline.job.options import TidetableOptions
 from pipeline.job.saying import use_json
 from pipeline.private_apis.beam_flags import Flag, declared_flags
 

@@ -150,7 +150,7 @@ check_parameters() {
     if [ ! -x "$python" ]; then
         problem "$python is missing, which checks PARAMETERS; run: make setup"
     elif [ -n "${PARAMETERS:-}" ]; then
-        "$python" -m pipeline.job.template_parameters templates/metadata.json || problems=1
+        "$python" -m pipeline.job.template_parameters || problems=1
     fi
 }
 

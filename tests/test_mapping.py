@@ -234,7 +234,12 @@ def test_try_an_empty_subscription(inbox: Inbox):
     [
         (["try", "--message-mapping=any.toml"], "pass either payload files or --subscription"),
         (["try", "any.toml", f"--subscription={NOWHERE}"], "pass either payload files or --subscription"),
-        (["try", "any.toml"], "--message-mapping is missing: pass the file of a mapping, or --message-decoder"),
+        (["try", "any.toml"],
+         "--message-mapping is missing: pass the file of a mapping, --message-decoder or --file-decoder"),
+        (["try", "any.toml", "--file-decoder=posixpath:join", "--message-mapping=any.toml"],
+         "--file-decoder reads whole files: pass no --message-mapping or --message-decoder"),
+        (["try", f"--subscription={NOWHERE}", "--file-decoder=posixpath:join"],
+         "--file-decoder reads files, not messages: pass a FILE"),
         (["try", "any.toml", "--message-mapping=any.toml", "--attribute=x"],
          "Invalid value for '--attribute': 'x' is not NAME=VALUE, such as device=N-1"),
         (["try", f"--subscription={NOWHERE}", "--message-mapping=any.toml", "--attribute=x=y"],

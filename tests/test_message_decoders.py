@@ -1,23 +1,35 @@
 """Installs and runs the decoder of the page on message decoders as it stands."""
 
+import base64
+import gzip
 import io
 import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
+from pipeline.cloud.tables.tables import create
 from pipeline.core.decoding.message_types import Decoded, DecoderFunction
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
+from pipeline.core.schema.gc_policies import MaxAge
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
 from pipeline.formats.files import open_records, records_of
+from pipeline.formats.lines import Refusal
 from pipeline.formats.mapped import MappedMaker, published
-from pipeline.formats.values import FileColumns
+from pipeline.formats.values import FileColumns, UnreadableFile
+from tests.support.lasting import lasting
+from tests.support.tables import unused_name
 from tests.templates.dockerfile import DOCKERFILE, ROOT
 
 PAGE = (ROOT / "docs/message-decoders.md").read_text()
@@ -175,3 +187,138 @@ def test_the_layer(tmp_path):
     linted = subprocess.run([hadolint, dockerfile], capture_output=True, text=True, check=False)
     assert (linted.returncode, linted.stdout + linted.stderr) == (0, "")
     assert f"\n```\n!{block('dockerfile').split()[1]}\n```\n" in PAGE
+
+
+def meter(suffix: str, unit: str, minutes: int) -> str:
+    """Returns a record 200 like that of the page."""
+    (record,) = re.findall(r"^200,.*$", PAGE, re.MULTILINE)
+    return record.replace("E1,N1", f"{suffix},N1").replace("kWh,30", f"{unit},{minutes}")
+
+
+def day(count: int, quality: str, *ranges: str, date: str = "20260217") -> str:
+    """Returns a record 300 whose values count its intervals, and records 400."""
+    values = ",".join(map(str, range(1, count + 1)))
+    return "\n".join([f"300,{date},{values},{quality},,,20260218000503,", *(f"400,{one},," for one in ranges)])
+
+
+@pytest.fixture
+def nem12(tmp_path, monkeypatch) -> FileDecoder:
+    """The page's decoder of meters."""
+    (tmp_path / "nem12.py").write_text(block("python", 4))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (name,) = set(re.findall(r"--file-decoder (\S+?:\S+)", PAGE))
+    return FileDecoder(name)
+
+
+def meters(nem12: FileDecoder, *records: str) -> list:
+    """Returns the events, or the number and the problem of each refusal, and last why a file has no more."""
+    file, found = io.BytesIO("\r\n".join(records).encode()), []
+    try:
+        with records_of("meters.csv", file, DecodingMaker(nem12, lambda: LATEST_US)) as decoded:
+            found.extend(one[:4] if isinstance(one, Event) else one for one in decoded)
+    except UnreadableFile as problem:
+        found.append(str(problem))
+    return found
+
+
+SCHEMA = lasting(TableSchema.default())
+OPTION = ["--file-decoder", "nem12:read_meters"]
+HEAD, FOOT = "100,NEM12,202602180030,MDA1,RETAILER1", "900"
+
+
+def test_registers_and_intervals_of_a_meter(nem12):
+    """A day has the intervals that its register has, each at its beginning, in the market's time and unit."""
+    for minutes in (5, 15, 30):
+        count = 1440 // minutes
+        b2b = "500,O,S01009,20260218000000,001123.5"
+        first, *_, last = meters(nem12, HEAD, meter("E1", "kWh", minutes), day(count, "A"), b2b, FOOT)
+        midnight = parse_time("2026-02-16T14:00:00Z")
+        assert first == ("NEM1204062", midnight, {"E1": 1.0}, {"quality.E1": "A"})
+        assert last[1:3] == (midnight + (1440 - minutes) * 60_000_000, {"E1": count})
+    two = meters(nem12, meter("E1", "WH", 30), day(48, "S14"), meter("Q1", "kVArh", 30), day(48, "A"), day(48, "N"))
+    assert len(two) == 96  # those of a day without data are left out
+    assert [two[49][2:], two[1][2:]] == [
+        ({"Q1": 2.0}, {"quality.Q1": "A"}),
+        ({"E1": 0.002}, {"quality.E1": "S14"}),
+    ]
+
+
+def test_qualities_that_vary_within_a_day(nem12):
+    """Each interval has the quality of its range; one without data is left out."""
+    found = meters(nem12, meter("E1", "kWh", 30), day(48, "V", "1,20,A", "21,40,S14,32", "41,48,N"), day(48, "F14"))
+    assert [next(iter(event[3].values())) for event in found] == ["A"] * 20 + ["S14"] * 20 + ["F14"] * 48
+
+
+@pytest.mark.parametrize(
+    ("records", "problem"),
+    [
+        ([meter("E1", "kWh", 30), day(96, "A")], "no quality follows 48 values"),
+        ([meter("E1", "kWh", 15), day(48, "A")], "no quality follows 96 values"),
+        ([meter("E1", "kWh", 30), day(48, "A").replace(",7,", ",,")], "could not convert string to float: ''"),
+        ([meter("E1", "kWh", 30), day(48, "V", "1,20,A", "22,48,A")], "interval 21 has no quality"),
+        ([meter("E1", "kWh", 30), day(48, "V", "1,49,A")], "intervals 1 to 49 do not exist"),
+        ([meter("E1", "pf", 30), day(48, "A")], "the unit 'pf', or intervals of '30' minutes, are unknown"),
+        (["", day(48, "A")], "not enough values to unpack (expected at least 9, got 1)"),
+    ],
+)
+def test_a_day_that_is_refused(nem12, records, problem):
+    """It is refused as a whole, and its record is a file that can be mended; the next day is read."""
+    good = [meter("B1", "kWh", 30), day(48, "A")]
+    refused, *events = meters(nem12, *records, *good)
+    assert refused == Refusal(1, f"line 2: {problem}", None, Reason.REFUSED_BY_DECODER, "\n".join(records).encode())
+    assert len(events) == 48
+    assert meters(nem12, refused.record.decode())[0].reason.endswith(problem)
+
+
+def test_a_record_out_of_place(nem12):
+    """It is refused alone."""
+    refused, *events = meters(nem12, meter("E1", "kWh", 30), "400,1,48,A,,", day(48, "A"))
+    assert (refused.reason, refused.record) == ("line 2: a record '400' can't stand here", b"400,1,48,A,,")
+    assert len(events) == 48
+
+
+def test_meters_in_a_table(nem12, bigtable, tmp_path):
+    """A file that is cut off ends no other, even if old events are counted first; a mended record follows."""
+    name = unused_name()
+    create(name, replace(SCHEMA, policies={**SCHEMA.policies, "raw": MaxAge(timedelta(days=36_500))}))
+    where = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}", *OPTION]
+    cut = "\n".join([HEAD, meter("E1", "kWh", 30), day(48, "A"), day(47, "A", date="20260218")])
+    (tmp_path / "a.csv").write_text(cut)
+    whole = "\n".join([HEAD, meter("B1", "kWh", 30), day(48, "A"), FOOT])
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(whole.encode()))
+    files, letters = [str(tmp_path / file) for file in ("a.csv", "b.csv.gz")], tmp_path / "refused.ndjson"
+    found = CliRunner().invoke(main, ["backfill", *files, "--refused", str(letters), *where])
+    assert found.stderr.splitlines() == [
+        f"{files[0]}: the decoder nem12:read_meters read nothing beyond record 49",
+        f"{files[0]}:49: line 4: no quality follows 48 values",
+        f"{files[0]}:50: it ends without its record 900",
+        "Error: 1 file could not be read to the end",
+    ]
+    assert found.stdout.startswith("2 files, 98 records, 96 events: 96 raw rows and 24 aggregate rows written")
+    lines = [json.loads(line) for line in letters.read_text().splitlines()]
+    assert [(line["reason"], line["attributes"]) for line in lines] == [
+        ("REFUSED_BY_DECODER", {"file": files[0], "line": number}) for number in ("49", "50")
+    ]
+    mended = base64.b64decode(lines[0]["data"]).decode().replace(",47,A", ",47,48,A")
+    (tmp_path / "mended.csv").write_text(mended)
+    found = CliRunner().invoke(main, ["backfill", str(tmp_path / "mended.csv"), *where])
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.startswith("1 file, 48 records, 48 events: 48 raw rows and 24 aggregate rows written")
+
+
+def test_commands_that_try_a_decoder_of_files(nem12, tmp_path):
+    """check looks at its arguments; try shows its first records, and why it read no more."""
+    checked = CliRunner().invoke(main, ["mapping", "check", *OPTION])
+    assert checked.stdout.strip() == "nem12:read_meters takes a file and its name"
+    (tmp_path / "a.csv").write_text("\n".join([HEAD, meter("E1", "kWh", 30), day(47, "A")]))
+    tried = CliRunner().invoke(main, ["mapping", "try", str(tmp_path / "a.csv"), *OPTION])
+    assert tried.stdout.splitlines()[1].strip() == meter("E1", "kWh", 30)
+    assert "1 refused" in tried.stdout
+    assert "REFUSED_BY_DECODER: it ends without its record 900" in tried.stdout
+    assert tried.stderr.endswith(
+        "Error: " + str(tmp_path / "a.csv") + ": the decoder nem12:read_meters read nothing beyond record 1\n"
+    )
+    both = CliRunner().invoke(main, ["mapping", "try", "a.csv", *OPTION, "--message-decoder", "posixpath:join"])
+    assert both.exit_code == 2
+    wrong = CliRunner().invoke(main, ["mapping", "check", "--file-decoder", "nem12:read_day"])
+    assert "does not take a file and its name, as f(file, name): missing a required argument: 'at'" in wrong.stderr

@@ -105,8 +105,8 @@ def test_a_profile_serves_the_job_too(launched, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--project=my-project"], "exactly one of --input_subscription and --input_topic is needed"),
-        (["--bigtable-tabel=t"], "unknown argument --bigtable_tabel=t; did you mean --bigtable_table?"),
+        (["--project=my-project"], "exactly one of --input-subscription and --input-topic is needed"),
+        (["--bigtable-tabel=t"], "unknown argument --bigtable_tabel=t; did you mean --bigtable-table?"),
         (["sensors"], "unknown argument sensors"),
     ],
 )

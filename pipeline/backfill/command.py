@@ -12,7 +12,13 @@ import click
 
 from pipeline.backfill.summary import DryRun, Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
-from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
+from pipeline.cli.message_options import (
+    attribute_option,
+    check_readers,
+    decoder_option,
+    file_decoder_option,
+    message_options,
+)
 from pipeline.cli.options import (
     BeamCommand,
     Parsed,
@@ -38,6 +44,7 @@ from pipeline.core.notation.text import json_line
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
+from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, FileColumns, clock_us
@@ -57,6 +64,7 @@ _TO_GO_ON = "run the same command again to go on after the files that are done, 
 @column_options
 @message_options
 @decoder_option
+@file_decoder_option
 @attribute_option
 @max_record_bytes_option
 @accept_expired_option
@@ -82,6 +90,7 @@ def backfill(
     columns: FileColumns,
     mapped: Sequence["MappedType"],
     decoder: "DecoderFunction | None",
+    file_decoder: FileDecoder | None,
     attributes: dict[str, str],
     max_record_bytes: int,
     accept_expired: bool,
@@ -103,7 +112,7 @@ def backfill(
 
     With --message-mapping, a record becomes events as a message of the job does. Records are delimited messages of
     another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet. A --message-decoder
-    takes each of these as a payload, rows as JSON.
+    takes each of these as a payload, rows as JSON. A --file-decoder gets whole files, of any format.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
     replaces the aggregate row. Roll-ups follow. Running the same files again changes nothing. Windows that a running
@@ -129,11 +138,11 @@ def backfill(
     from pipeline.backfill import run as job
     from pipeline.backfill.request import Backfill
     from pipeline.job import bounded
-    from pipeline.job.flag_values import BadFlag
+    from pipeline.job.flags import BadFlag
     from pipeline.job.settings import Target
 
     started = time.monotonic()
-    check_attributes(attributes, mapped, decoder)
+    check_readers(attributes, mapped, decoder, file_decoder)
     flags = beam_flags() or ()
     try:
         options = bounded.beam_options(flags, table.project)
@@ -143,6 +152,8 @@ def backfill(
         maker: Maker = EventMaker(columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone)
         if mapped or decoder:
             maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
+        elif file_decoder:
+            maker = DecodingMaker(file_decoder, clock_us, max_future, metadata_alone=schema.metadata_alone)
         files = job.find_inputs(inputs, dead_letters, maker, options, force=force or dry_run)
         expiry = Expiry.of(schema, policies)
         retention = retention_of(table, schema, policies)
@@ -216,8 +227,9 @@ def _check_dead_letters(file: str | None) -> None:
 
 
 def _check_expired(outcome: "Outcome", plan: "Backfill", policies: Mapping[str, Policy]) -> None:
-    """Raises ClickException if the count found unreadable files or expired events."""
-    if outcome.totals[metrics.BACKFILL_UNREADABLE_FILES]:
+    """Raises ClickException if the count found unreadable files, or expired events."""
+    # A decoder that refuses the rest of a file ends no other.
+    if outcome.totals[metrics.BACKFILL_UNREADABLE_FILES] and not isinstance(plan.maker, DecodingMaker):
         report_records(outcome)
         fail_on_unreadable(outcome, ", and nothing was written")
     if expired := outcome.totals[metrics.EXPIRED_EVENTS]:

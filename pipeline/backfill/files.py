@@ -253,7 +253,7 @@ class ReadFileFn(beam.DoFn):
             return PubsubMessage(refusal.data, {MESSAGE_TYPE: EVENT_TYPE, **attributes})
         self._refused.inc()
         problem = BadData(refusal.code, refusal.reason)
-        return TaggedOutput(REFUSED, dead_letter(Message(b"", attributes), problem, READ, datetime.now(UTC)))
+        return TaggedOutput(REFUSED, dead_letter(Message(refusal.record, attributes), problem, READ, datetime.now(UTC)))
 
 
 def _message_of(file: str, record: MappedRecord) -> PubsubMessage:

@@ -59,7 +59,7 @@ from pipeline.core.windows import Window, sources
 from pipeline.formats.files import Maker, first_trials, records_of
 from pipeline.formats.values import UnreadableFile
 from pipeline.job import bounded
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.transforms.process import DecodeMessages, ProcessMessages
 from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow

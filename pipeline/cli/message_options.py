@@ -3,15 +3,12 @@
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pipeline.cli.options import Command, Parsed
 from pipeline.core.notation.text import parse_pair, plain
-
-if TYPE_CHECKING:
-    from pipeline.core.decoding.message_types import MappedType
 
 _FILE = "a file, local or in a bucket (gs://…)"
 
@@ -78,8 +75,28 @@ decoder_option = click.option(
 )
 
 
-def check_attributes(attributes: dict[str, str], mapped: Sequence["MappedType"], decoder: object) -> None:
-    """Raises UsageError for attributes without a mapping or a decoder."""
+def _file_decoder(ctx: click.Context, param: click.Parameter, path: str | None) -> Any:  # noqa: ARG001 (as above)
+    if path is None:
+        return None
+    from pipeline.formats.decoded_files import FileDecoder
+
+    with mapping_problems("--file-decoder: "):
+        return FileDecoder(path)
+
+
+file_decoder_option = click.option(
+    "--file-decoder",
+    "file_decoder",
+    metavar="MODULE:FUNCTION",
+    callback=_file_decoder,
+    help="A function of this environment that reads whole files, of any format.",
+)
+
+
+def check_readers(attributes: dict[str, str], mapped: Sequence[object], decoder: object, file_decoder: object) -> None:
+    """Raises UsageError for attributes without a mapping or a decoder, or for a decoder of files beside one."""
+    if file_decoder and (mapped or decoder):
+        raise click.UsageError("--file-decoder reads whole files: pass no --message-mapping or --message-decoder")
     if attributes and not mapped and not decoder:
         raise click.UsageError(
             "--attribute is for messages that a mapping or a decoder reads: pass --message-mapping or --message-decoder"

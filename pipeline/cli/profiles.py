@@ -35,15 +35,15 @@ OF_ONE_COMMAND = frozenset({"output", "schema", "tier"})
 OPTION_NAMES = frozenset(
     """
     alerts-subscription alerts-topic all allowed-lateness app-profile attribute band batch behind-proxy
-    bigtable-instance bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters decimal
-    default-message-type delimiter disk duration early-firing embedded end fill for format fresh from gc host
-    id-attribute include-unsettled input-subscription input-topic insecure-http instance interval job-name keep key
-    key-file late late-firing latest-family launch-checks layout limit listed live log-format long malformed
-    max-future max-num-workers max-points max-record-bytes max-replays message message-decoder message-descriptors
-    message-mapping meta-family metadata metadata-fields metric metrics min-count min-coverage newest-every once
-    output port prefix prices project publish-time rate raw-family reason refused region report restart results
-    results-encoding results-subscription results-topic rollup rollup-groups rollups rule runner sample scan-limit
-    schema sdk-container-image seed sensor sensor-column sensor-count sensor-prefix sensors serve
+    bigtable-instance bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters
+    decimal default-message-type delimiter disk duration early-firing embedded end file-decoder fill for format
+    fresh from gc host id-attribute include-unsettled input-subscription input-topic insecure-http instance interval
+    job-name keep key key-file late late-firing latest-family launch-checks layout limit listed live log-format long
+    malformed max-future max-num-workers max-points max-record-bytes max-replays message message-decoder
+    message-descriptors message-mapping meta-family metadata metadata-fields metric metrics min-count min-coverage
+    newest-every once output port prefix prices project publish-time rate raw-family reason refused region report
+    restart results results-encoding results-subscription results-topic rollup rollup-groups rollups rule runner
+    sample scan-limit schema sdk-container-image seed sensor sensor-column sensor-count sensor-prefix sensors serve
     service-account-email silent-for statistics stats-family status-file subnetwork subscription table temp-location
     tier time-column time-unit time-zone timeout timestamp-attribute to token-file top topic unit unknown-fields url
     values wait window worker-machine-type y-max y-min

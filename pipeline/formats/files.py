@@ -10,7 +10,8 @@ A record is what one sensor measured at one time. The file's suffix determines i
 - ``.pb``, ``.binpb``: length-delimited ``SensorEvent`` messages.
 - ``.avro``, ``.parquet``: never gzipped.
 
-Or mappings turn the records of a file into events: see :mod:`pipeline.formats.mapped`.
+Or mappings turn the records of a file into events: see :mod:`pipeline.formats.mapped`. Or a function reads the whole
+file, of any suffix: see :mod:`pipeline.formats.decoded_files`.
 
 In all but protobuf, the caller names the columns of the sensor and the time. ``event_id`` is the event's id. In the
 other columns, numbers are readings and all else is metadata, unless the column's name says what it is: see
@@ -23,7 +24,7 @@ import gzip
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -35,6 +36,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
 from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
+from pipeline.formats.decoded_files import DecodingMaker, FileDecoder
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import MappedMaker, SkippedElements, published
 from pipeline.formats.message_records import delimited_records, ndjson_records
@@ -68,7 +70,7 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
     Raises:
         UnreadableFile: unknown suffix, empty file, another format, or a header without the columns.
     """
-    suffix = _suffix(name)
+    suffix = "" if isinstance(maker, DecodingMaker) else _suffix(name)
     maker = maker if isinstance(maker, MappedMaker) else maker.in_file(name)
     with ExitStack() as stack:
         if suffix in _BLOCKS:
@@ -78,7 +80,9 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
             gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
             # Unbuffered: a buffer would lose the data before a failure.
             content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
-            if suffix in _DELIMITED:
+            if isinstance(maker, DecodingMaker):
+                records = stack.enter_context(closing(maker.records(name, content)))  # before the file
+            elif suffix in _DELIMITED:
                 records = delimited_records(content, maker)
             else:
                 lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
@@ -131,6 +135,7 @@ def open_records(
     mapped: Sequence[MappedType] = (),
     attributes: Mapping[str, str] | None = None,
     decoder: DecoderFunction | None = None,
+    file_decoder: FileDecoder | None = None,
     *,
     metadata_alone: bool = False,
 ) -> Iterator[RecordFile]:
@@ -138,6 +143,8 @@ def open_records(
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes, metadata_alone=metadata_alone)
     if mapped or decoder:
         maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
+    elif file_decoder:
+        maker = DecodingMaker(file_decoder, now_us, metadata_alone=metadata_alone)
 
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
         if not isinstance(maker, MappedMaker):
@@ -150,7 +157,7 @@ def open_records(
 
 def is_block_format(name: str) -> bool:
     """Returns whether the name is that of a file of blocks: Avro or Parquet."""
-    return _suffix(name) in _BLOCKS
+    return name.lower().endswith(_BLOCKS)
 
 
 def _to_the_end(records: Iterator[Record], lines: Lines) -> Iterator[Record]:
@@ -192,23 +199,24 @@ def first_trials(
             trial = trials.of(message, latest_us)
             yield f"{path}:{record.line or number}", message._replace(attributes=attributes), trial
         elif isinstance(record, Refusal):
-            trial = Trial("", False, None, [], [BadData(record.code, record.reason)])
-            yield f"{path}:{record.line}", Message(record.data or b"", {}), trial
+            trial = Trial("", False, _text_of(record.record), [], [BadData(record.code, record.reason)])
+            yield f"{path}:{record.line}", Message(record.data or record.record, {}), trial
         elif isinstance(record, Event):
             message = message_of([sensor_event(*record[:5])])
             yield f"{path}: record {number}", message._replace(attributes={}), trials.of(message, latest_us)
 
 
+def _text_of(record: bytes) -> str | None:
+    """Returns the text of a refused record that a decoder gives; None for other bytes, or none."""
+    try:
+        return record.decode() or None
+    except UnicodeDecodeError:
+        return None
+
+
 def trials_of_records(
-    path: Path,
-    mapped: Sequence[MappedType],
-    decoder: DecoderFunction | None,
-    attributes: Mapping[str, str],
-    publish_time: datetime,
-    limit: int,
-    latest_us: int,
+    path: Path, maker: Maker, trials: Trials, publish_time: datetime, limit: int, latest_us: int
 ) -> Iterator[tuple[str, Message, Trial]]:
-    """Yields what :func:`first_trials` does of a file for mappings. Raises UnreadableFile."""
-    maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
+    """Yields what :func:`first_trials` does of a file. Raises UnreadableFile."""
     with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
-        yield from first_trials(str(path), records, Trials(mapped, decoder), limit, latest_us, publish_time)
+        yield from first_trials(str(path), records, trials, limit, latest_us, publish_time)

@@ -28,12 +28,14 @@ class Refusal(NamedTuple):
         reason: the problem.
         data: the serialized event, if the record is an invalid event; else None.
         code: the reason of its dead letter, if the record is no event.
+        record: the record as a decoder gives it.
     """
 
     line: int
     reason: str
     data: bytes | None = None
     code: Reason = Reason.UNPARSEABLE
+    record: bytes = b""
 
 
 class Remark(NamedTuple):

@@ -9,7 +9,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.saying import say
 from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, options_of, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures

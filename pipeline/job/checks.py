@@ -26,7 +26,7 @@ from pipeline.core.schema.gc_policies import Policy, format_policy, keeps_one_ve
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.saying import say
 from pipeline.job.settings import MessageFlags, Settings, Target
 
@@ -45,18 +45,18 @@ def read_types(flags: MessageFlags) -> MessageTypes:
         BadFlag: a mapping or a descriptor is invalid, the function is missing, or the default type is unknown.
         ServerError: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
-    with _blamed_on("--message_descriptors"):
+    with _blamed_on("--message-descriptors"):
         files = load_descriptors(flags.descriptors)
-    with _blamed_on("--message_mapping"):
+    with _blamed_on("--message-mapping"):
         mapped = load_message_types(flags.mappings, files)
         for one in mapped:
             if one.mapping.by_order:
                 raise MappingError(f"{one.file}: time.ambiguous", _NO_ORDER)
             if one.mapping.of_file:
                 raise MappingError(f"{one.file}: {one.mapping.of_file}", _NO_FILE)
-    with _blamed_on("--message_decoder"):
+    with _blamed_on("--message-decoder"):
         decoder = DecoderFunction(flags.decoder) if flags.decoder else None
-    with _blamed_on("--default_message_type"):
+    with _blamed_on("--default-message-type"):
         return MessageTypes(mapped, decoder, flags.default, flags.unknown_fields)
 
 
@@ -69,7 +69,7 @@ def _blamed_on(flag: str) -> Iterator[None]:
 
 
 def read_targets(settings: Settings) -> tuple[Target, ...]:
-    """Returns the tables with the schemas that they store; with ``--launch_checks=off``, with the flags' schema.
+    """Returns the tables with the schemas that they store; with ``--launch-checks=off``, with the flags' schema.
 
     Needs ``bigtable.tables.get`` and ``bigtable.tables.readRows``. Warns on standard error if the policies of a table
     differ from its schema's. The policies of unchecked tables are unknown, so their raw rows are not relied on.
@@ -109,7 +109,7 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
         read_from |= _check_topic(settings.input_topic)
     if settings.dead_letter_topic and read_from & _check_topic(settings.dead_letter_topic):
         raise ServerError(
-            f"--dead_letter_topic={settings.dead_letter_topic} is the topic that "
+            f"--dead-letter-topic={settings.dead_letter_topic} is the topic that "
             f"{settings.input_subscription or 'this job'} reads: each dead letter would be read and refused "
             "again; choose another topic for dead letters"
         )
@@ -122,7 +122,7 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
 def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set[str]) -> None:
     if read_from & _check_topic(topic):
         raise ServerError(
-            f"--alerts_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each alert "
+            f"--alerts-topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each alert "
             "would be read and refused; choose another topic for alerts"
         )
     if not target.schema.tiers:
@@ -139,11 +139,11 @@ def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set
 def _check_results(topic: str, settings: Settings, targets: Sequence[Target], read_from: set[str]) -> None:
     if read_from & _check_topic(topic):
         raise ServerError(
-            f"--results_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each result "
+            f"--results-topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each result "
             "would be read and refused; choose another topic for results"
         )
     if not targets[0].schema.tiers:
-        raise ServerError(f"table {targets[0].name} has no tiers, so there are no results for --results_topic")
+        raise ServerError(f"table {targets[0].name} has no tiers, so there are no results for --results-topic")
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> tuple[Target, ...]:

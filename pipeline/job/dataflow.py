@@ -33,7 +33,7 @@ from pipeline.core.rollups import due
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.saying import say
 from pipeline.job.settings import Settings, Target, is_flex_launch
 from pipeline.private_apis.dataflow_client import (
@@ -78,19 +78,19 @@ def prepare(options: PipelineOptions) -> None:
     if not _REGION.fullmatch(cloud.region):
         raise BadFlag(f"--region is {cloud.region!r}; it has to be a region like europe-west4")
     if not cloud.temp_location:
-        raise BadFlag("--temp_location is needed: a folder in a bucket for the job's files, like gs://my-bucket/temp")
-    for flag, location in (("--temp_location", cloud.temp_location), ("--staging_location", cloud.staging_location)):
+        raise BadFlag("--temp-location is needed: a folder in a bucket for the job's files, like gs://my-bucket/temp")
+    for flag, location in (("--temp-location", cloud.temp_location), ("--staging-location", cloud.staging_location)):
         if location and not _GCS.fullmatch(location):
             raise BadFlag(f"{flag} is {location!r}; it has to be a folder in a bucket, like gs://my-bucket/temp")
     if not _has_package(options):
-        raise BadFlag("--sdk_container_image is needed: the image that 'make template' builds, with this package in it")
+        raise BadFlag("--sdk-container-image is needed: the image that 'make template' builds, with this package in it")
     if cloud.update and not cloud.job_name:
-        raise BadFlag("--job_name is needed with --update: the name of the running job")
+        raise BadFlag("--job-name is needed with --update: the name of the running job")
     if not cloud.job_name:
         cloud.job_name = f"tidetable-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
     if not _JOB_NAME.fullmatch(cloud.job_name):
         raise BadFlag(
-            f"--job_name is {cloud.job_name!r}; Dataflow takes lower-case letters, digits and '-', "
+            f"--job-name is {cloud.job_name!r}; Dataflow takes lower-case letters, digits and '-', "
             "from a letter on, 63 at most, with no '-' at the end"
         )
     # Beam would pickle the main session and stage it. The image has everything, and workers should unpickle no more.
@@ -254,9 +254,9 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
     if running != graph and not cloud.transform_name_mapping:
         raise ServerError(
             f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or its "
-            "state differs: by tables, windows, a declared rate, --max_future, or the release's "
+            "state differs: by tables, windows, a declared rate, --max-future, or the release's "
             "formats; so it can't be updated in place: drain it and start a new job, or, if only steps differ, map "
-            "them with --transform_name_mapping; docs/update.md explains both"
+            "them with --transform-name-mapping; docs/update.md explains both"
         )
     return True
 

@@ -94,7 +94,7 @@ def run_until_stopped(
     if flushed and settings.early_firing:
         say("stopped; everything is written")
     elif flushed:
-        say("stopped; windows that have not ended have no aggregates yet, as --early_firing is 0")
+        say("stopped; windows that have not ended have no aggregates yet, as --early-firing is 0")
     else:
         say("stopped; aggregates may lack events of the last firing interval")
     return 0

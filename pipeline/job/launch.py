@@ -12,7 +12,7 @@ from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.events.event import LATEST_US
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
 from pipeline.job.saying import say
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None, status_file: Path | None = None) -> 
             began_us = dataflow.began_at_us(options)
             if settings.results and began_us == LATEST_US:
                 raise BadFlag(
-                    "--results_topic needs a job that starts at once: the numbers of results begin with the time at "
+                    "--results-topic needs a job that starts at once: the numbers of results begin with the time at "
                     "which it began, and a classic template may be started at any time"
                 )
         targets = read_targets(settings)

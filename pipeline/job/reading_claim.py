@@ -10,7 +10,7 @@ last alive, and whether it is gone. On the same machine that is known at once. O
 for :data:`LEASE_S` is over; no two clocks are compared. A process that could not renew its claim reads nothing more
 before that time is over.
 
-With ``--input_topic``, each process has a subscription of its own, gets all messages and claims nothing.
+With ``--input-topic``, each process has a subscription of its own, gets all messages and claims nothing.
 """
 
 import os

@@ -1,11 +1,10 @@
 """The flags about results as messages, and about alerts."""
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
-from pipeline.cloud.connection.names import topic_path
-from pipeline.core.results.window_results import ENCODINGS, Encoding
-from pipeline.job.flag_values import BadFlag, choice, optional_name
-from pipeline.job.options import TidetableOptions
+from pipeline.core.results.window_results import Encoding
+from pipeline.job.flags import FLAGS, BadFlag
 
 
 class ResultFlags(NamedTuple):
@@ -22,40 +21,38 @@ class ResultFlags(NamedTuple):
     encoding: Encoding
 
 
-def result_flags(flags: TidetableOptions) -> ResultFlags | None:
+def result_flags(flags: SimpleNamespace) -> ResultFlags | None:
     """Returns the flags about results; None for a job that publishes none.
 
     Raises:
-        BadFlag: a flag is invalid, lacks the topic, or names a topic that has another use.
+        BadFlag: a flag lacks the topic, or names a topic that has another use.
     """
-    topic = optional_name("--results_topic", flags.results_topic, topic_path)
-    which = choice("--results", flags.results, ("final", "all"))
-    choice("--results_encoding", flags.results_encoding, ENCODINGS)
-    encoding: Encoding = "json" if flags.results_encoding == "json" else "protobuf"
+    topic = flags.results_topic
     if topic is None:
-        for flag, value, default in (("--results", which, "final"), ("--results_encoding", encoding, "protobuf")):
-            if value != default:
-                raise BadFlag(f"{flag}={value} needs --results_topic, the topic that results are published to")
+        for name in ("results", "results_encoding"):
+            if (value := getattr(flags, name)) != FLAGS[name].default:
+                option = FLAGS[name].option
+                raise BadFlag(f"{option}={value} needs --results-topic, the topic that results are published to")
         return None
     if topic == flags.input_topic:
-        raise BadFlag("--results_topic is --input_topic: each result would be read and refused")
+        raise BadFlag("--results-topic is --input-topic: each result would be read and refused")
     if topic == flags.dead_letter_topic and flags.dead_letters != "drop":
-        raise BadFlag("--results_topic is --dead_letter_topic: results would be among the dead letters")
-    return ResultFlags(topic, which == "all", encoding)
+        raise BadFlag("--results-topic is --dead-letter-topic: results would be among the dead letters")
+    return ResultFlags(topic, flags.results == "all", flags.results_encoding)
 
 
-def alerts_topic(flags: TidetableOptions) -> str | None:
+def alerts_topic(flags: SimpleNamespace) -> str | None:
     """Returns the topic of alerts; None for a job that watches nothing.
 
     Raises:
-        BadFlag: the flag is invalid, or names a topic that has another use.
+        BadFlag: the flag names a topic that has another use.
     """
-    topic = optional_name("--alerts_topic", flags.alerts_topic, topic_path)
+    topic: str | None = flags.alerts_topic
     if topic is None:
         return None
     if topic == flags.input_topic:
-        raise BadFlag("--alerts_topic is --input_topic: each alert would be read and refused")
-    for flag, other in (("--dead_letter_topic", flags.dead_letter_topic), ("--results_topic", flags.results_topic)):
-        if topic == other and (flag, flags.dead_letters) != ("--dead_letter_topic", "drop"):
-            raise BadFlag(f"--alerts_topic is {flag}: alerts would be among other messages")
+        raise BadFlag("--alerts-topic is --input-topic: each alert would be read and refused")
+    for option, other in (("--dead-letter-topic", flags.dead_letter_topic), ("--results-topic", flags.results_topic)):
+        if topic == other and (option, flags.dead_letters) != ("--dead-letter-topic", "drop"):
+            raise BadFlag(f"--alerts-topic is {option}: alerts would be among other messages")
     return topic

@@ -8,24 +8,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipeline.cloud.connection.names import (
-    TableName,
-    app_profile_id,
-    family_name,
-    instance_id,
-    project_id,
-    subscription_path,
-    table_id,
-    topic_path,
-)
+from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
-from pipeline.core.notation.durations import parse_duration
 from pipeline.core.panes.firing import (
     MOST_SPREAD_US,
     Aggregation,
@@ -38,20 +29,7 @@ from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.rate import phases_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
-from pipeline.core.windows import Window
-from pipeline.job.flag_values import (
-    ATTRIBUTE,
-    FILES,
-    FUNCTION,
-    MESSAGE_TYPE,
-    BadFlag,
-    choice,
-    named,
-    optional,
-    optional_name,
-    parsed,
-)
-from pipeline.job.options import TidetableOptions
+from pipeline.job.flags import FLAGS, PROJECT, BadFlag, TidetableOptions, values_of
 from pipeline.job.result_flags import ResultFlags, alerts_topic, result_flags
 from pipeline.job.saying import say
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
@@ -283,7 +261,7 @@ def _checked(argv: Sequence[str], *, ours: bool) -> CheckedFlags:
 
 def _unknown_argument(argument: str, declared: Sequence[str]) -> str:
     near = difflib.get_close_matches(argument.partition("=")[0], declared, n=1)
-    return f"unknown argument {argument}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"unknown argument {argument}" + (f"; did you mean {near[0].replace('_', '-')}?" if near else "")
 
 
 def settings_of(options: PipelineOptions) -> Settings:
@@ -292,97 +270,74 @@ def settings_of(options: PipelineOptions) -> Settings:
     Raises:
         BadFlag: the first flag that is invalid, missing, or in conflict with another.
     """
-    flags = options.view_as(TidetableOptions)
-    project = flags.bigtable_project or options.view_as(GoogleCloudOptions).project
-    if not project:
-        raise BadFlag("--bigtable_project or --project is needed: the project of the Bigtable instance")
-    optional_name("--project", options.view_as(GoogleCloudOptions).project, project_id)
+    flags = values_of(options)
+    project = options.view_as(GoogleCloudOptions).project
+    if project is not None:
+        PROJECT.value("--project", project)
     if bool(flags.input_subscription) == bool(flags.input_topic):
-        raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
-    if flags.dead_letters != "drop" and flags.dead_letter_topic and flags.dead_letter_topic == flags.input_topic:
-        raise BadFlag("--dead_letter_topic is --input_topic: each dead letter would be read and refused again")
+        raise BadFlag("exactly one of --input-subscription and --input-topic is needed")
     if flags.id_attribute and runs_here(options):
-        raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
+        raise BadFlag("--id-attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(
-        input_subscription=optional_name("--input_subscription", flags.input_subscription, subscription_path),
-        input_topic=optional_name("--input_topic", flags.input_topic, topic_path),
-        timestamp_attribute=optional(
-            "--timestamp_attribute", flags.timestamp_attribute, ATTRIBUTE, "the name of an attribute, like event_time"
-        ),
-        id_attribute=optional(
-            "--id_attribute", flags.id_attribute, ATTRIBUTE, "the name of an attribute, like event_id"
-        ),
+        input_subscription=flags.input_subscription,
+        input_topic=flags.input_topic,
+        timestamp_attribute=flags.timestamp_attribute,
+        id_attribute=flags.id_attribute,
         messages=_messages(flags),
         dead_letter_topic=_dead_letter_topic(flags),
         results=result_flags(flags),
         alerts_topic=alerts_topic(flags),
-        tables=_tables(flags, project),
+        tables=_tables(flags, flags.bigtable_project or project),
         declared=_declared(flags),
-        early_firing=parsed("--early_firing", flags.early_firing, parse_duration),
-        late_firing=parsed("--late_firing", flags.late_firing, parse_duration),
-        allowed_lateness=parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
-        max_future=parsed("--max_future", flags.max_future, parse_duration),
-        newest_every=parsed("--newest_every", flags.newest_every, parse_duration),
-        bigtable_writer=choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
-        launch_checks=choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
+        early_firing=flags.early_firing,
+        late_firing=flags.late_firing,
+        allowed_lateness=flags.allowed_lateness,
+        max_future=flags.max_future,
+        newest_every=flags.newest_every,
+        bigtable_writer=flags.bigtable_writer,
+        launch_checks=flags.launch_checks == "on",
     )
 
 
-def _messages(flags: TidetableOptions) -> MessageFlags:
-    mappings = _files("--message_mapping", flags.message_mapping)
-    descriptors = _files("--message_descriptors", flags.message_descriptors)
-    decoder = optional(
-        "--message_decoder", flags.message_decoder, FUNCTION, "MODULE:FUNCTION, like acme.messages:decode"
-    )
-    default = optional(
-        "--default_message_type", flags.default_message_type, MESSAGE_TYPE, "the name of a type, like acme.v1.Report"
-    )
-    unknown_fields = choice("--unknown_fields", flags.unknown_fields, ("count", "refuse"))
-    if descriptors and not mappings:
-        raise BadFlag("--message_descriptors needs --message_mapping, which defines how its messages become events")
+def _messages(flags: SimpleNamespace) -> MessageFlags:
+    mappings, decoder, default = flags.message_mapping, flags.message_decoder, flags.default_message_type
+    if flags.message_descriptors and not mappings:
+        raise BadFlag("--message-descriptors needs --message-mapping, which defines how its messages become events")
     if not (default or mappings or decoder):
         default = EVENT_TYPE
-    return MessageFlags(mappings, descriptors, decoder, default, "refuse" if unknown_fields == "refuse" else "count")
+    return MessageFlags(mappings, flags.message_descriptors, decoder, default, flags.unknown_fields)
 
 
-def _files(flag: str, values: Sequence[str] | None) -> tuple[str, ...]:
-    expected = "the path of a file, local or gs://BUCKET/FILE, or several separated by commas"
-    return tuple(path for value in values or () for path in (optional(flag, value, FILES, expected) or "").split(","))
-
-
-def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
-    values = ",".join(flags.bigtable_table or ())
-    named("--bigtable_table", values, str)
-    tables = [parsed("--bigtable_table", value, table_id) for value in values.split(",")]
+def _tables(flags: SimpleNamespace, project: str | None) -> tuple[TableName, ...]:
+    if not project:
+        raise BadFlag("--bigtable-project or --project is needed: the project of the Bigtable instance")
+    for name in ("bigtable_instance", "bigtable_table"):
+        if not getattr(flags, name):
+            raise BadFlag(f"{FLAGS[name].option} is needed")
+    tables = flags.bigtable_table
     if twice := [table for table in tables if tables.count(table) > 1]:
-        raise BadFlag(f"--bigtable_table names {twice[0]} twice")
-    project = named("--bigtable_project", project, project_id)
-    instance = named("--bigtable_instance", flags.bigtable_instance, instance_id)
-    profile = optional_name("--app_profile", flags.app_profile, app_profile_id)
-    return tuple(TableName(project, instance, table, profile or "") for table in tables)
+        raise BadFlag(f"--bigtable-table names {twice[0]} twice")
+    return tuple(TableName(project, flags.bigtable_instance, table, flags.app_profile or "") for table in tables)
 
 
-def _declared(flags: TidetableOptions) -> DeclaredSchema:
-    if flags.schema is not None:
-        choice("--schema", flags.schema, ("default",))
+def _declared(flags: SimpleNamespace) -> DeclaredSchema:
     names = {"raw": flags.raw_family, "stats": flags.stats_family, "meta": flags.meta_family}
-    for kind, name in names.items():
-        optional_name(f"--{kind}_family", name, family_name)
     if len({kind if name is None else name for kind, name in names.items()}) < len(names):
-        raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
-    window = None if flags.window is None else parsed("--window", flags.window, Window.parse)
-    declared = DeclaredSchema(flags.schema is not None, window=window, **names)
+        raise BadFlag("--raw-family, --stats-family and --meta-family must be three different families")
+    declared = DeclaredSchema(flags.schema is not None, window=flags.window, **names)
     try:
         declared.schema()
     except SchemaError as error:
-        raise BadFlag(f"--raw_family, --stats_family and --meta_family: {error}") from error
+        raise BadFlag(f"--raw-family, --stats-family and --meta-family: {error}") from error
     return declared
 
 
-def _dead_letter_topic(flags: TidetableOptions) -> str | None:
-    topic = optional_name("--dead_letter_topic", flags.dead_letter_topic or None, topic_path)
-    if choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
+def _dead_letter_topic(flags: SimpleNamespace) -> str | None:
+    topic: str | None = flags.dead_letter_topic
+    if flags.dead_letters == "drop":
         return None
     if topic is None:
-        raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
+        raise BadFlag("--dead-letter-topic is needed; or set --dead-letters=drop to drop dead letters")
+    if topic == flags.input_topic:
+        raise BadFlag("--dead-letter-topic is --input-topic: each dead letter would be read and refused again")
     return topic

@@ -1,22 +1,19 @@
 """Checks a launch of the Flex Template without asking a server; ``make launch`` calls it before it does anything.
 
-    python -m pipeline.job.template_parameters METADATA
+    python -m pipeline.job.template_parameters
 
 The environment has the variables of ``make launch``. Each problem is a line on standard error.
 """
 
 import difflib
-import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from pipeline.core.notation.text import plain
 from pipeline.job import dataflow
-from pipeline.job.flag_values import BadFlag
-from pipeline.job.options import TidetableOptions
+from pipeline.job.flags import FLAGS, BadFlag, TidetableOptions
 from pipeline.job.settings import parse_flags, settings_of
 from pipeline.private_apis.beam_flags import checked_flags
 
@@ -43,13 +40,12 @@ _STAND_INS = {
 }
 
 
-def problems(parameters: Sequence[str], options: Sequence[str], regexes: Mapping[str, Sequence[str]]) -> list[str]:
+def problems(parameters: Sequence[str], options: Sequence[str]) -> list[str]:
     """Returns a line for each thing that the template or the job would refuse; none for a valid launch.
 
     Args:
         parameters: the parameters of the launch, ``name=value``.
         options: Beam's options beside them, ``name=value`` or ``name``.
-        regexes: the names of the template's parameters, with the expressions that their values match.
     """
     beams = [flag.removeprefix("--") for flag in checked_flags([], TidetableOptions, accept_own=False).declared]
     found: list[str] = []
@@ -59,9 +55,9 @@ def problems(parameters: Sequence[str], options: Sequence[str], regexes: Mapping
         if not _PARAMETER.fullmatch(word):
             found.append(f"PARAMETERS has {word!r}; it must be name=value, separated by spaces")
             continue
-        if name not in regexes:
-            found.append(f"PARAMETERS: there is no parameter {name}{_hint(name, regexes, beams, 'PIPELINE_OPTIONS')}")
-            name = _nearest(name, regexes) or ""
+        if name not in FLAGS:
+            found.append(f"PARAMETERS: there is no parameter {name}{_hint(name, FLAGS, beams, 'PIPELINE_OPTIONS')}")
+            name = _nearest(name, FLAGS) or ""
         elif name in given:
             found.append(f"PARAMETERS: {name} is set twice")
         if name:
@@ -72,12 +68,13 @@ def problems(parameters: Sequence[str], options: Sequence[str], regexes: Mapping
         if name in beams:
             passed[name] = value
         else:
-            found.append(f"PIPELINE_OPTIONS: there is no option {name}{_hint(name, beams, regexes, 'PARAMETERS')}")
+            found.append(f"PIPELINE_OPTIONS: there is no option {name}{_hint(name, beams, FLAGS, 'PARAMETERS')}")
     found += _refused(given, passed)
     for name, value in given.items():
-        known = any(re.search(rf"--{name}\b", line) for line in found)
-        if not known and not all(re.fullmatch(regex, value) for regex in regexes[name]):
-            found.append(f"PARAMETERS: --{name} is {value!r}; the template takes {' and '.join(regexes[name])}")
+        option, regex = FLAGS[name].option, FLAGS[name].regex
+        known = any(re.search(rf"{option}(?![\w-])", line) for line in found)
+        if not known and not re.fullmatch(regex, value):
+            found.append(f"PARAMETERS: {option} is {value!r}; the template takes ^{regex}$")
     return found
 
 
@@ -87,7 +84,7 @@ def _refused(given: Mapping[str, str], passed: Mapping[str, str]) -> list[str]:
     found: list[str] = []
     replaced: set[str] = set()
     while refusal := _refusal(flags):
-        named = re.findall(r"--(\w+)", refusal)
+        named = [name.replace("-", "_") for name in re.findall(r"--(\w[\w-]*)", refusal)]
         line = f"{'PIPELINE_OPTIONS' if set(named) & set(passed) else 'PARAMETERS'}: {refusal}"
         if line not in found:
             found.append(line)
@@ -123,22 +120,13 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
-def main(metadata: str) -> int:
-    """Prints the problems of a launch.
-
-    Args:
-        metadata: the path of the template's metadata.
-
-    Returns:
-        The exit code: 2 if there are problems.
-    """
-    declared = json.loads(Path(metadata).read_text())["parameters"]
-    parameters, options = (os.environ.get(variable, "").split() for variable in ("PARAMETERS", "PIPELINE_OPTIONS"))
-    found = problems(parameters, options, {each["name"]: each["regexes"] for each in declared})
+def main() -> int:
+    """Prints the problems of a launch. Returns the exit code: 2 if there are problems."""
+    found = problems(*(os.environ.get(variable, "").split() for variable in ("PARAMETERS", "PIPELINE_OPTIONS")))
     for line in found:
         print(plain(f"make: {line}"), file=sys.stderr)
     return 2 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

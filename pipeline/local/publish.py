@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
+from pipeline.cli.message_options import (
+    attribute_option,
+    check_readers,
+    decoder_option,
+    file_decoder_option,
+    message_options,
+)
 from pipeline.cli.options import InputPath, json_option, rate_option, topic_option
 from pipeline.cli.record_options import (
     accept_expired_option,
@@ -30,6 +36,7 @@ from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.formats.decoded_files import FileDecoder
 from pipeline.formats.files import RecordFile, ToPublish, open_records
 from pipeline.formats.lines import Original, Refusal, Remark
 from pipeline.formats.mapped import SkippedElements
@@ -62,6 +69,7 @@ class _PublishCounts:
 @column_options
 @message_options
 @decoder_option
+@file_decoder_option
 @attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
@@ -77,6 +85,7 @@ def publish(
     columns: FileColumns,
     mapped: Sequence["MappedType"],
     decoder: "DecoderFunction | None",
+    file_decoder: FileDecoder | None,
     attributes: dict[str, str],
     max_record_bytes: int,
     batch: int,
@@ -97,7 +106,8 @@ def publish(
 
     With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON, which are published
     unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
-    Parquet; then the events that it makes are published. --message-decoder reads files likewise.
+    Parquet; then the events that it makes are published. --message-decoder reads files likewise. With --file-decoder,
+    FILE is of any format, and the events that the function yields are published.
 
     Records that are not valid events are refused, and the reason is printed.
 
@@ -115,7 +125,7 @@ def publish(
       130  Ctrl-C; messages already sent are published, the rest of the file is not
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
-    check_attributes(attributes, mapped, decoder)
+    check_readers(attributes, mapped, decoder, file_decoder)
     opened = partial(
         open_records,
         file,
@@ -124,6 +134,7 @@ def publish(
         mapped=mapped,
         attributes=attributes,
         decoder=decoder,
+        file_decoder=file_decoder,
     )
     try:
         if table is not None:

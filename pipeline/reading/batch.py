@@ -40,7 +40,7 @@ from pipeline.core.rows.rows import prefix_range, split_range
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.formats.tabular import aligned
 from pipeline.job import bounded
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.reading.printing import BIGQUERY, Printing, parted, path_of, write_table
 from pipeline.reading.views import AGGREGATES, RAW, View, event_tables, tables_of, window_tables

@@ -479,7 +479,7 @@ def _run_job(
     least: LeastData = ANY_DATA,
 ) -> None:
     """Exports by a job of Beam's, unless an id or a glob chooses no sensor. Exits with 1 if rows were left out."""
-    from pipeline.job.flag_values import BadFlag  # slow to import, as the next
+    from pipeline.job.flags import BadFlag  # slow to import, as the next
     from pipeline.reading import batch
 
     _exit_if_missing(table, chosen, tier)

@@ -131,7 +131,7 @@ def repair(
            the rest
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
-    from pipeline.job.flag_values import BadFlag
+    from pipeline.job.flags import BadFlag
     from pipeline.repair.scope import Request, scope_of
 
     if rollups and (listed or sensors):

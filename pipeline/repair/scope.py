@@ -35,7 +35,7 @@ from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.repair.following import WindowsAbove
 

@@ -15,7 +15,7 @@ from pipeline.cli.profiles import OF_ONE_COMMAND
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.job.options import TidetableOptions
+from pipeline.job.flags import TidetableOptions
 from pipeline.private_apis.beam_flags import declared_flags
 from tests.cli.commands import all_commands
 from tests.core.decoding.mapping.protos import descriptor_set

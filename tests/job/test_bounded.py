@@ -11,7 +11,7 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 from pipeline.cloud.connection.errors import ServerError
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.bounded import beam_options, run
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.transforms.metrics import counter
 from tests.support.google_cloud import ON_DATAFLOW, submitting_to_dataflow
@@ -92,8 +92,8 @@ def test_interrupted_here():
         (["--template_location=gs://b/t"], "--template_location does not work here"),
         (["--num_workers=many"], "argument --num_workers: invalid int value: 'many'"),
         (ON_DATAFLOW[:1], "--region is needed"),
-        (ON_DATAFLOW[:2], "--temp_location is needed"),
-        (ON_DATAFLOW[:3], "--sdk_container_image is needed"),
+        (ON_DATAFLOW[:2], "--temp-location is needed"),
+        (ON_DATAFLOW[:3], "--sdk-container-image is needed"),
     ],
 )
 def test_bad_flags(flags, message):

@@ -244,7 +244,7 @@ def test_golden_steps():
     steps = graph_of()
     assert steps == json.loads(GOLDEN.read_text()), (
         "The graph has changed, so jobs that are running can't be updated in place: they have to be drained and "
-        "started again, or their steps mapped with --transform_name_mapping (docs/update.md). If you intend that, "
+        "started again, or their steps mapped with --transform-name-mapping (docs/update.md). If you intend that, "
         "note it in CHANGELOG.md and write the new graph to the golden file: "
         "python -m tests.job.test_dataflow"
     )
@@ -413,13 +413,13 @@ def test_schema_labels():
     [
         ({"region": None}, "--region is needed"),
         ({"region": "Europe"}, "--region is 'Europe'"),
-        ({"temp_location": None}, "--temp_location is needed"),
-        ({"temp_location": "/tmp/x"}, "--temp_location is '/tmp/x'"),  # noqa: S108 (refused, not used)
-        ({"staging_location": "bucket/staging"}, "--staging_location is 'bucket/staging'"),
-        ({"sdk_container_image": None}, "--sdk_container_image is needed"),
-        ({"job_name": "Tide_Table"}, "--job_name is 'Tide_Table'"),
+        ({"temp_location": None}, "--temp-location is needed"),
+        ({"temp_location": "/tmp/x"}, "--temp-location is '/tmp/x'"),  # noqa: S108 (refused, not used)
+        ({"staging_location": "bucket/staging"}, "--staging-location is 'bucket/staging'"),
+        ({"sdk_container_image": None}, "--sdk-container-image is needed"),
+        ({"job_name": "Tide_Table"}, "--job-name is 'Tide_Table'"),
         ({"job_name": "x" * 64}, "63 at most"),
-        ({"update": ""}, "--job_name is needed with --update"),
+        ({"update": ""}, "--job-name is needed with --update"),
         ({"project": "12345"}, "'12345'"),
     ],
 )
@@ -482,7 +482,7 @@ def test_results_of_a_classic_template(capsys):
     """The numbers of results begin with the time at which the job began, which a classic template does not know."""
     template = f"gs://{BUCKET}/templates/job"
     assert main(flags(template_location=template, results_topic="projects/test-project/topics/results")) == 2
-    assert "--results_topic needs a job that starts at once" in capsys.readouterr().err
+    assert "--results-topic needs a job that starts at once" in capsys.readouterr().err
 
 
 def test_staged_files_that_cannot_be_removed(capsys, monkeypatch):
@@ -531,7 +531,7 @@ class TestUpdate:
         for changes in ({"max_future": "2h"}, {"bigtable_table": "other"}):
             code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
             assert code == 1
-            assert "tables, windows, a declared rate, --max_future" in line
+            assert "tables, windows, a declared rate, --max-future" in line
         declared = [Target(target.name, FAST) for target in read_targets(settings_of(parse_flags(flags())))]
         monkeypatch.setattr("pipeline.job.launch.read_targets", lambda _: declared)
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])

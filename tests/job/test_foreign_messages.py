@@ -13,7 +13,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.events.message import Message, message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.checks import read_types
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.launch import main
 from pipeline.job.settings import MessageFlags
 from tests.faults.judge import differences
@@ -100,27 +100,27 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
     [
         (
             {"message_mapping": "{folder}/typo.toml"},
-            "--message_mapping: {folder}/typo.toml:8: readings.temperature: .centi_celcius: plant.v1.Report.Sample has "
+            "--message-mapping: {folder}/typo.toml:8: readings.temperature: .centi_celcius: plant.v1.Report.Sample has "
             "no field 'centi_celcius'; did you mean centi_celsius?",
         ),
-        ({"message_mapping": "{folder}/no.toml"}, "--message_mapping: {folder}/no.toml: No such file or directory"),
+        ({"message_mapping": "{folder}/no.toml"}, "--message-mapping: {folder}/no.toml: No such file or directory"),
         (
             {"message_descriptors": "{folder}/typo.toml"},
-            "--message_descriptors: {folder}/typo.toml: descriptors: they are not a FileDescriptorSet, which protoc "
+            "--message-descriptors: {folder}/typo.toml: descriptors: they are not a FileDescriptorSet, which protoc "
             "--descriptor_set_out writes",
         ),
         (
             {"message_descriptors": "{folder}/no.binpb"},
-            "--message_descriptors: {folder}/no.binpb: No such file or directory",
+            "--message-descriptors: {folder}/no.binpb: No such file or directory",
         ),
         (
             {"message_decoder": "tests.job.foreign:nothing"},
-            "--message_decoder: 'tests.job.foreign:nothing' is not a function of this environment, as module:function: "
+            "--message-decoder: 'tests.job.foreign:nothing' is not a function of this environment, as module:function: "
             "AttributeError: module 'tests.job.foreign' has no attribute 'nothing'",
         ),
         (
             {"default_message_type": "plant.v2.Report"},
-            "--default_message_type: plant.v2.Report can't be the default type: it is none of "
+            "--default-message-type: plant.v2.Report can't be the default type: it is none of "
             "tidetable.v1.SensorEvent, tidetable.v1.SensorEventBatch, plant.v1.Report",
         ),
     ],
@@ -142,7 +142,7 @@ def test_a_mapping_that_needs_the_name_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadFlag) as refused:
         read_types(MessageFlags((str(path),)))
     assert str(refused.value) == (
-        f"--message_mapping: {path}: $file.stem: messages have no file; backfill reads files by this mapping, and "
+        f"--message-mapping: {path}: $file.stem: messages have no file; backfill reads files by this mapping, and "
         "publish sends the events that it makes"
     )
 

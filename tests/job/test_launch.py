@@ -239,7 +239,7 @@ def test_dead_letters_that_would_come_back(resources, capsys, no_run):
     """Reading from a subscription of the dead-letter topic is refused in one line."""
     code, line = refusal(capsys, resources.flags(input_subscription=resources.dead_letter_subscription))
     assert code == 1
-    assert f"--dead_letter_topic={resources.dead_letter_topic} is the topic that " in line
+    assert f"--dead-letter-topic={resources.dead_letter_topic} is the topic that " in line
     assert f"{resources.dead_letter_subscription} reads" in line
 
 
@@ -247,7 +247,7 @@ def test_results_that_would_come_back(resources, capsys, no_run):
     """A job that would read its own results is refused in one line."""
     code, line = refusal(capsys, resources.flags(results_topic=resources.topic))
     assert code == 1
-    assert f"--results_topic={resources.topic} is the topic that {resources.subscription} reads" in line
+    assert f"--results-topic={resources.topic} is the topic that {resources.subscription} reads" in line
 
 
 def test_results_of_a_table_without_windows(resources, capsys, no_run):
@@ -256,7 +256,7 @@ def test_results_of_a_table_without_windows(resources, capsys, no_run):
     topic, _ = resources.feed("results")
     code, line = refusal(capsys, resources.flags(results_topic=topic))
     assert code == 1
-    assert line.endswith("has no tiers, so there are no results for --results_topic")
+    assert line.endswith("has no tiers, so there are no results for --results-topic")
 
 
 def test_the_id_of_the_table(resources, ran):

@@ -9,7 +9,7 @@ from pipeline.core.panes.firing import CommitLimits
 from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import Window
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.job.result_flags import ResultFlags
 from pipeline.job.settings import MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
 from tests.support.streams import flags
@@ -99,22 +99,22 @@ def test_several_tables(tables):
 def test_the_same_table_twice():
     """A table that is named twice is refused, in either form."""
     for arguments in ([*flags(), "--bigtable_table=table"], flags(bigtable_table="other,table,table")):
-        assert refusal(arguments) == "--bigtable_table names table twice"
+        assert refusal(arguments) == "--bigtable-table names table twice"
 
 
 def test_dropping_dead_letters_is_explicit():
     """Without a topic the pipeline refuses to start, unless dead letters are dropped."""
-    assert "--dead_letters=drop" in refusal(without("dead_letter_topic"))
+    assert "--dead-letters=drop" in refusal(without("dead_letter_topic"))
     settings = settings_of(parse_flags([*without("dead_letter_topic"), "--dead_letters=drop"]))
     assert settings.dead_letter_topic is None
 
 
 def test_a_job_that_would_read_its_own_dead_letters():
-    """One topic for both is refused, whatever --launch_checks is, unless nothing is published."""
+    """One topic for both is refused, whatever --launch-checks is, unless nothing is published."""
     topic = "projects/test-project/topics/events"
     arguments = [*without("input_subscription"), f"--input_topic={topic}", f"--dead_letter_topic={topic}"]
     for checks in ("on", "off"):
-        assert "--dead_letter_topic is --input_topic" in refusal([*arguments, f"--launch_checks={checks}"])
+        assert "--dead-letter-topic is --input-topic" in refusal([*arguments, f"--launch_checks={checks}"])
     assert settings_of(parse_flags([*arguments, "--dead_letters=drop"])).input_topic == topic
 
 
@@ -125,25 +125,25 @@ def test_results():
     changes = {"results_topic": RESULTS, "results": "all", "results_encoding": "json"}
     assert parsed(**changes).results == ResultFlags(RESULTS, early=True, encoding="json")
     arguments = [*without("input_subscription"), f"--input_topic={RESULTS}", f"--results_topic={RESULTS}"]
-    assert refusal(arguments) == "--results_topic is --input_topic: each result would be read and refused"
+    assert refusal(arguments) == "--results-topic is --input-topic: each result would be read and refused"
 
 
 @pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
 def test_required_flags(name):
     """A missing required flag is named."""
-    assert f"--{name}" in refusal(without(name))
+    assert f"--{name.replace('_', '-')}" in refusal(without(name))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_topic": "projects/test-project/topics/events"}, "exactly one of --input_subscription"),
+        ({"input_topic": "projects/test-project/topics/events"}, "exactly one of --input-subscription"),
         ({"input_subscription": "events"}, "write projects/PROJECT/subscriptions/SUBSCRIPTION"),
         ({"input_subscription": "projects/test-project/topics/events"}, "write projects/PROJECT/subscriptions/SUBSC"),
-        ({"dead_letter_topic": "projects/test-project/topics/x"}, "--dead_letter_topic: 'x' is not a valid name"),
+        ({"dead_letter_topic": "projects/test-project/topics/x"}, "--dead-letter-topic: 'x' is not a valid name"),
         (
             {"input_subscription": "projects/acme/subscriptions/events"},
-            "--input_subscription: 'acme' is not a valid name on Google Cloud: a project id has 6 to 30 characters",
+            "--input-subscription: 'acme' is not a valid name on Google Cloud: a project id has 6 to 30 characters",
         ),
         ({"results_topic": "projects/Test-Project/topics/results"}, "'Test-Project' is not a valid name"),
         ({"runner": "FnApiRunner"}, "--runner is 'FnApiRunner'; it has to be DirectRunner or DataflowRunner"),
@@ -155,29 +155,29 @@ def test_required_flags(name):
             "--window: windows of 1d@Europe/Berlin are computed from shorter",
         ),
         ({"window": "hourly"}, "--window: 'hourly' is not a duration"),
-        ({"early_firing": "-1s"}, "--early_firing: '-1s' is not a duration"),
-        ({"late_firing": "fast"}, "--late_firing: 'fast' is not a duration"),
-        ({"allowed_lateness": "1w"}, "--allowed_lateness: '1w' is not a duration"),
-        ({"max_future": ""}, "--max_future: '' is not a duration"),
+        ({"early_firing": "-1s"}, "--early-firing: '-1s' is not a duration"),
+        ({"late_firing": "fast"}, "--late-firing: 'fast' is not a duration"),
+        ({"allowed_lateness": "1w"}, "--allowed-lateness: '1w' is not a duration"),
+        ({"max_future": ""}, "--max-future: '' is not a duration"),
         ({"raw_family": "stats"}, "three different families"),
-        ({"meta_family": "a b"}, "--meta_family: 'a b' is not a valid name"),
+        ({"meta_family": "a b"}, "--meta-family: 'a b' is not a valid name"),
         ({"raw_family": "tidetable"}, "family tidetable is the table's own"),
         ({"schema": "custom"}, "--schema is 'custom'; it has to be default"),
-        ({"bigtable_table": "a, b"}, "--bigtable_table: ' b' is not a valid name"),
+        ({"bigtable_table": "a, b"}, "--bigtable-table: ' b' is not a valid name"),
         ({"bigtable_instance": "Instance"}, "'Instance' is not a valid name on Google Cloud: an instance id"),
         ({"project": "acme"}, "--project: 'acme' is not a valid name on Google Cloud: a project id has 6 to 30 char"),
-        ({"bigtable_project": "acme"}, "--bigtable_project: 'acme' is not a valid name"),
+        ({"bigtable_project": "acme"}, "--bigtable-project: 'acme' is not a valid name"),
         ({"id_attribute": "event_id"}, "works on Dataflow only"),
-        ({"app_profile": "a b"}, "--app_profile: 'a b' is not a valid name on Google Cloud: the id of an"),
-        ({"timestamp_attribute": "event time"}, "--timestamp_attribute is"),
-        ({"results_topic": "results"}, "--results_topic: topic 'results' is not a full path; write projects/PROJECT"),
+        ({"app_profile": "a b"}, "--app-profile: 'a b' is not a valid name on Google Cloud: the id of an"),
+        ({"timestamp_attribute": "event time"}, "--timestamp-attribute is"),
+        ({"results_topic": "results"}, "--results-topic: topic 'results' is not a full path; write projects/PROJECT"),
         ({"results_topic": RESULTS, "results": "early"}, "--results is 'early'; it has to be final or all"),
         ({"results_topic": RESULTS, "results_encoding": "avro"}, "has to be protobuf or json"),
-        ({"results": "all"}, "--results=all needs --results_topic"),
-        ({"results_encoding": "json"}, "--results_encoding=json needs --results_topic"),
+        ({"results": "all"}, "--results=all needs --results-topic"),
+        ({"results_encoding": "json"}, "--results-encoding=json needs --results-topic"),
         (
             {"results_topic": "projects/test-project/topics/dead-letters"},
-            "--results_topic is --dead_letter_topic: results would be among the dead letters",
+            "--results-topic is --dead-letter-topic: results would be among the dead letters",
         ),
     ],
 )
@@ -222,7 +222,7 @@ class TestFlexLaunch:
 
     def test_empty_required_parameters_are_missing(self):
         """A required parameter cannot be empty."""
-        assert "--bigtable_instance is needed" in refusal([FLEX_LAUNCH, *flags(bigtable_instance="")])
+        assert "--bigtable-instance is needed" in refusal([FLEX_LAUNCH, *flags(bigtable_instance="")])
 
     @pytest.mark.parametrize("location", ["gs://bucket/templates/mine", "gs://bucket/template_launches", None])
     def test_a_classic_template_is_none(self, location):
@@ -249,7 +249,7 @@ def test_beams_own_flags_pass_through():
 
 
 def test_id_attribute_on_dataflow():
-    """On a runner that can deduplicate messages, --id_attribute is accepted."""
+    """On a runner that can deduplicate messages, --id-attribute is accepted."""
     assert parsed(runner="DataflowRunner", id_attribute="event_id").id_attribute == "event_id"
 
 
@@ -286,4 +286,4 @@ def test_the_default_message_type():
 
 def test_descriptors_without_a_mapping():
     """Types alone do not say how their messages become events."""
-    assert refusal(flags(message_descriptors="a")).startswith("--message_descriptors needs --message_mapping")
+    assert refusal(flags(message_descriptors="a")).startswith("--message-descriptors needs --message-mapping")

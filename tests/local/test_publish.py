@@ -361,3 +361,21 @@ def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path:
     assert "2 events in 1 message published" in rows.stdout
     assert "1 skipped by the mapping" in rows.stdout
     assert numbers(inbox.take(1)) == [[1, 2]]
+
+
+def test_a_file_that_a_decoder_reads(inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its events are published, in batches; a refused record is reported by its number."""
+    (tmp_path / "of_numbers.py").write_text(
+        "from pipeline import RefusedMessageError, SensorEvent\n"
+        "def read(file, name):\n"
+        f"    event = SensorEvent(sensor_id='A-1', event_time={{'seconds': {START_US // 1_000_000}}})\n"
+        "    for line in file:\n"
+        "        event.readings['n'] = int(line)\n"
+        "        yield event if int(line) else RefusedMessageError('it is 0')\n"
+    )
+    (tmp_path / "in.dat").write_text("1\n0\n2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = publish(tmp_path / "in.dat", inbox.topic, "--file-decoder", "of_numbers:read", "--batch", "10")
+    assert (found.exit_code, found.stderr) == (1, f"{tmp_path}/in.dat:2: it is 0\n")
+    assert found.stdout.startswith(f"2 events in 1 message published to {inbox.topic}, 1 line refused")
+    assert numbers(inbox.take(1)) == [[1, 2]]

@@ -9,7 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult
 
 from pipeline.core.completion.work_list import work_key, work_row
-from pipeline.job.flag_values import BadFlag
+from pipeline.job.flags import BadFlag
 from pipeline.repair import report, scope
 from pipeline.repair.run import carry_out
 from pipeline.repair.scope import Request, scope_of

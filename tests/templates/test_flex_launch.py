@@ -183,7 +183,7 @@ def launch(image, storage, parameters, *more):
         "launch_checks": "off",
     }
     flags = [f"--{name}={value}" for name, value in (parameters | arguments).items()]
-    flags += ["--enable_streaming_engine", *more]
+    flags += ["--enable-streaming-engine", *more]
     nowhere = "http://127.0.0.1:9"
     empty = image.root / "empty"
     empty.mkdir(exist_ok=True)
@@ -286,7 +286,7 @@ def a_launch_stages_the_job(image):
         assert before_us <= began_at_us(storage) <= now_us()
         assert restores(storage, before_us)
         assert restores(storage, now_us() - HOUR_US)
-        # --max_future is an hour: a job before this one may have written windows up to an hour ahead.
+        # --max-future is an hour: a job before this one may have written windows up to an hour ahead.
         assert not restores(storage, now_us() + HOUR_US + 1)
         began_us = began_at_us(storage) - 24 * HOUR_US
         labels = job["labels"] | {"tidetable-began": str(began_us)}

@@ -300,8 +300,8 @@ def test_missing_variables():
                 "worker_utilization_hint=0.7",
                 "PARAMETERS: there is no parameter result_topic; did you mean results_topic?",
                 "PIPELINE_OPTIONS: there is no option num_wokers; did you mean num_workers?",
-                "PARAMETERS: --results_topic: topic 'r' is not a full path; write projects/PROJECT/topics/TOPIC",
-                "PARAMETERS: --bigtable_table is needed",
+                "PARAMETERS: --results-topic: topic 'r' is not a full path; write projects/PROJECT/topics/TOPIC",
+                "PARAMETERS: --bigtable-table is needed",
             ],
         ),
         (

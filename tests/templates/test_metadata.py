@@ -4,19 +4,17 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline.cloud.connection import names
-from pipeline.job import flag_values
-from pipeline.job.flag_values import BadFlag
-from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
+from pipeline.job.flags import BadFlag
+from pipeline.job.settings import parse_flags, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
 METADATA = json.loads((ROOT / "templates/metadata.json").read_text())
 PARAMETERS = {each["name"]: each for each in METADATA["parameters"]}
-DEFAULTS = TidetableOptions([])
 
 # Complete command lines; together they can omit every optional flag.
 READS_SUBSCRIPTION = {
@@ -126,31 +124,6 @@ BAD = {
 }
 
 
-def full_path(kind):
-    return re.compile(rf"projects/{names.PROJECT.pattern}/{kind}/{names.PUBSUB_NAME.pattern}")
-
-
-# The rules that names.py and flag_values.py have as regular expressions.
-RULES = {
-    "input_subscription": full_path("subscriptions"),
-    "input_topic": full_path("topics"),
-    "timestamp_attribute": flag_values.ATTRIBUTE,
-    "id_attribute": flag_values.ATTRIBUTE,
-    "message_mapping": flag_values.FILES,
-    "message_descriptors": flag_values.FILES,
-    "message_decoder": flag_values.FUNCTION,
-    "default_message_type": flag_values.MESSAGE_TYPE,
-    "dead_letter_topic": full_path("topics"),
-    "alerts_topic": full_path("topics"),
-    "results_topic": full_path("topics"),
-    "bigtable_project": names.PROJECT,
-    "bigtable_instance": names.INSTANCE,
-    "bigtable_table": re.compile(rf"{names.TABLE.pattern}(,{names.TABLE.pattern})*"),
-    "app_profile": names.APP_PROFILE,
-    "raw_family": names.FAMILY,
-    "stats_family": names.FAMILY,
-    "meta_family": names.FAMILY,
-}
 # No reasonable regular expression can check this; the job refuses it at launch.
 BEYOND_REGEXES = {
     "window": ["7h", "0s", "100m", "2d", "7s"],  # must divide a day
@@ -185,16 +158,12 @@ def matches(name, value):
     return all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"])
 
 
-def test_the_parameters_are_the_flags():
-    """Parameters and our flags are the same, each once."""
-    assert set(PARAMETERS) == set(DEFAULTS._visible_option_list())
-    assert len(METADATA["parameters"]) == len(PARAMETERS)
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_defaults(name):
-    """A parameter has the flag's default, or none if the flag has none."""
-    assert PARAMETERS[name].get("defaultValue") == getattr(DEFAULTS, name)
+def test_the_file_is_what_the_flags_declare():
+    """The script that writes the file has nothing to change."""
+    made = subprocess.run(
+        [sys.executable, "templates/generate_metadata.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == (ROOT / "templates/metadata.json").read_text(), "run templates/generate_metadata.py"
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -207,27 +176,6 @@ def test_optional(name):
     assert PARAMETERS[name]["isOptional"] == any(accepts(arguments) for arguments in without)
 
 
-@pytest.mark.parametrize("name", [name for name, each in PARAMETERS.items() if each["paramType"] == "ENUM"])
-def test_enums(name):
-    """An enum's options are exactly the flag's choices, each with an explanation."""
-    options = PARAMETERS[name]["enumOptions"]
-    assert [option["value"] for option in options] == GOOD[name]
-    assert all(option["label"] for option in options)
-
-
-def test_enum_options_belong_to_enums():
-    """Only enums have options, and each flag with fixed choices is an enum."""
-    assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
-        "bigtable_writer",
-        "dead_letters",
-        "launch_checks",
-        "results",
-        "results_encoding",
-        "schema",
-        "unknown_fields",
-    }
-
-
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_regex_and_the_pipeline_agree(name):
     """The regex admits a value exactly if the job accepts it."""
@@ -236,12 +184,6 @@ def test_the_regex_and_the_pipeline_agree(name):
         for value in values:
             assert matches(name, value) is good, value
             assert accepts(command_line(name, value)) is good, value
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_shared_regexes(name):
-    """If the job uses a regex, the parameter has the same regex."""
-    assert PARAMETERS[name]["regexes"] == [f"^{RULES[name].pattern}$"]
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, each in BEYOND_REGEXES.items() for value in each])
@@ -282,14 +224,6 @@ def test_texts_for_the_console(name):
     assert ("groupName" in parameter) != ("parentName" in parameter)
     if "parentName" in parameter:
         assert set(parameter["parentTriggerValues"]) <= set(GOOD[parameter["parentName"]])
-
-
-def test_the_template():
-    """The template declares that it streams, its modes and the default mode."""
-    assert METADATA["name"]
-    assert METADATA["description"]
-    assert METADATA["streaming"] is METADATA["supportsAtLeastOnce"] is METADATA["supportsExactlyOnce"] is True
-    assert METADATA["defaultStreamingMode"] == "EXACTLY_ONCE"
 
 
 @pytest.fixture(scope="module")

@@ -3,15 +3,11 @@
 The attribute ``message_type`` names the type of a message, unless a mapping declares other conditions.
 """
 
-import importlib
-import inspect
 import logging
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -22,6 +18,7 @@ from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_con
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.user_functions import imported_function, place_of
 from pipeline.core.events.dead_letter import RENAMED_REVISION, event_alone
 from pipeline.core.events.event import Event, valid_event, validate
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message, parse
@@ -300,21 +297,7 @@ class DecoderFunction:
     def __init__(self, path: str) -> None:
         self.name = path
         self._logged: set[str] = set()  # places whose exceptions were logged
-        module, _, function = path.partition(":")
-        try:
-            self._function = getattr(importlib.import_module(module), function)
-        except Exception as error:  # the module's code is the user's
-            raise MappingError(
-                "", f"{path!r} is not a function of this environment, as module:function: {error_line(error)}"
-            ) from error
-        if not callable(self._function) or inspect.iscoroutinefunction(self._function):
-            raise MappingError("", f"{path!r} is not a function that returns events")
-        try:
-            inspect.signature(self._function).bind(b"", {})
-        except (TypeError, ValueError) as error:
-            raise MappingError(
-                "", f"{path!r} does not take a payload and attributes, as f(data, attributes): {error}"
-            ) from error
+        self._function = imported_function(path, (b"", {}), "a payload and attributes, as f(data, attributes)")
 
     def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
         return DecoderFunction, (self.name,)
@@ -330,7 +313,7 @@ class DecoderFunction:
         except RefusedMessageError as refusal:
             raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
         except Exception as error:
-            place = _place_of(error)
+            place = place_of(error)
             if place not in self._logged:  # once: a broken publisher may send thousands a second
                 self._logged.add(place)
                 _log.exception("%s failed on message %s", self.name, message.message_id or "without an id")
@@ -340,12 +323,6 @@ class DecoderFunction:
         validate_one = _validate_or_metadata if metadata_alone else validate
         events, problems = valid_events(protos, validate_one, latest_us, checks)
         return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))
-
-
-def _place_of(error: Exception) -> str:
-    """Returns the file and line of the function at which an exception was raised; nothing if it did not get there."""
-    _, *inside = traceback.extract_tb(error.__traceback__)
-    return f"{PurePath(inside[-1].filename).name}:{inside[-1].lineno}: " if inside else ""
 
 
 class MessageTypes:

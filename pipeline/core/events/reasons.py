@@ -65,9 +65,9 @@ class Reason(StrEnum):
     UNKNOWN_FIELDS = "UNKNOWN_FIELDS"
     """The message has fields that SensorEvent does not have, and --unknown-fields=refuse is set."""
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
-    """The function of --message-decoder refused the message."""
+    """The function of --message-decoder refused the message, or the function of --file-decoder a record."""
     DECODER_FAILED = "DECODER_FAILED"
-    """The function of --message-decoder raised another exception, or yielded something other than SensorEvents."""
+    """The function of a decoder raised another exception, or yielded something other than SensorEvents."""
 
 
 class BadData(Exception):
@@ -80,4 +80,15 @@ class BadData(Exception):
 
 
 class RefusedMessageError(Exception):
-    """Raised by a decoder function for a message that it cannot read. ``str()`` becomes the dead letter's detail."""
+    """Raised by a decoder function for a message that it cannot read. ``str()`` becomes the dead letter's detail.
+
+    A decoder of files yields it for a record, and raises it for the rest of the file.
+
+    Args:
+        detail: the problem.
+        record: the record of a file as text or bytes, for the payload of its dead letter.
+    """
+
+    def __init__(self, detail: str = "", *, record: str | bytes = b"") -> None:
+        super().__init__(detail)
+        self.record = record.encode(errors="surrogateescape") if isinstance(record, str) else bytes(record)
