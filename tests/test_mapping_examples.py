@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.mapping.language.model import JSON, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.message_types import Decoded, MappedType
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
+from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.formats.files import open_records
 from pipeline.formats.values import FileColumns
+from pipeline.local.fleet import Fleet
+from pipeline.local.mapped_fleet import simulate
 from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
@@ -136,6 +139,32 @@ def test_the_message_becomes_the_events(section):
     result = decoded(mapped, payload, attributes_of(section))
     assert events_of(result) == listed(blocks(section, "json")[-1])
     assert result.skipped == (1 if section == PLANT else 0)  # the metric that is null
+
+
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section != FILES])
+def test_a_simulated_fleet_sends_such_messages(section):
+    """Its events are those that the mapping makes of them, with several sensors and times."""
+    mapped = mapping_of(section)
+    fleet = Fleet(sensors=3, start_us=parse_time(NOW) - 600_000_000, end_us=parse_time(NOW), interval_us=60_000_000)
+    simulated = list(simulate(fleet, mapped))
+    assert {reason for one in simulated for reason in one.reasons} <= {Reason.UNPARSEABLE}
+    valid = [one for one in simulated if not one.reasons]
+    assert len({event.sensor_id for one in valid for event in one.events}) == 3
+    for message, events, _ in valid:
+        assert message.attributes["message_type"] == mapped.name
+        result = mapped.decode(message, parse_time(NOW), [])
+        assert not result.refused
+        for meant, made in zip(events, result.events, strict=True):
+            assert (meant.sensor_id, meant.event_time.ToMicroseconds()) == made[:2]
+            assert meant.readings.items() <= made.readings.items()
+            assert meant.metadata.items() <= made.metadata.items()
+
+
+def test_a_file_can_not_be_simulated():
+    """Messages have no file whose name is the sensor."""
+    fleet = Fleet(sensors=1, start_us=0, end_us=60_000_000, interval_us=60_000_000)
+    with pytest.raises(MappingError, match=r"^sensor: simulate can't set it"):
+        simulate(fleet, mapping_of(FILES))
 
 
 def test_a_packet_of_another_port_is_skipped_before_its_bytes_are_parsed():

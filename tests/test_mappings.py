@@ -129,9 +129,9 @@ def test_names():
     data = {"battery": 3300, "debug.x": 1, "debug": {"y": 2}, "in/temp 1": 5, "2nd": True, "state": "ok", "no": None}
     gateways = {"a": {"rssi": -90}, "b": {"rssi": -40}, "c": {}}
     result = read(mapping, {"id": "s", "at": NOW, "data": data, "gateways": gateways})
-    readings = {"volts": 3.3, "in.temp_1": 5, "_2nd": 1, "rssi_a": -90, "rssi_b": -40}
+    readings = {"volts": 3.3, "in.temp_1": 5, "_2nd-c21365": 1, "rssi_a": -90, "rssi_b": -40}
     assert result == Result([event("s", T, readings, {"state": "ok"})], [], [], 0)
-    assert read(mapping, {"id": "s", "at": NOW, "data": {"a?": 1, "a!": 1}}).reasons == [Reason.NAME_COLLISION]
+    assert read(mapping, {"id": "s", "at": NOW, "data": {"a b": 1, "a_b": 1}}).reasons == [Reason.NAME_COLLISION]
     plain = mapping.replace("rewrite_names = true", "")
     assert read(plain, {"id": "s", "at": NOW, "data": {"a?": 1}}).reasons == [Reason.INVALID_METRIC_NAME]
 
@@ -198,6 +198,13 @@ def test_every_key_of_a_value():
     for key, kind in of.items():
         having = {name for name, keys in kinds.items() if key in keys}
         assert having == ({"readings", "times", "text"} if kind == "all" else set(kind.split(", "))), key
+
+
+def test_rewritten_names():
+    """The table's names become what it says."""
+    table = {name: row[1] for row in rows("Names", "name in the message") for name in names(row[0])}
+    assert {name: f"`{execution.rewritten(name)}`" for name in table} == table
+    assert len(table) == 3
 
 
 def test_every_condition():

@@ -74,7 +74,7 @@ def simulate(fleet: Fleet) -> Iterator[Simulated]:
     batch: list[SensorEvent] = []
     reasons: list[Reason] = []
     bad: list[SensorEvent] = []
-    for event in _arrivals(fleet):
+    for event in arrivals(fleet):
         batch.append(event)
         if chance.random() < fleet.malformed:
             reason = pending.pop() if pending else chance.choice(MALFORMED)
@@ -171,7 +171,7 @@ def _two_normal(rng: random.Random) -> tuple[float, float]:
     return math.cos(angle) * radius, math.sin(angle) * radius
 
 
-def _arrivals(fleet: Fleet) -> Iterator[SensorEvent]:
+def arrivals(fleet: Fleet) -> Iterator[SensorEvent]:
     """Yields every event once, in order of arrival. Keeps only the events in transit in memory."""
     sensors = [_Sensor(number, fleet) for number in range(fleet.sensors)]
     in_transit: list[tuple[int, int, SensorEvent]] = []

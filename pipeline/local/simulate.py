@@ -5,12 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
+from pipeline.cli.message_options import mapping_problems, message_options
 from pipeline.cli.options import (
     MAX_COUNT,
     TIME,
@@ -30,12 +31,16 @@ from pipeline.local.fleet import MAX_SENSORS, Fleet, Simulated
 from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
+if TYPE_CHECKING:
+    from pipeline.core.decoding.message_types import MappedType
+
 Wait = Callable[[Sequence[SensorEvent]], None]
 """Waits until a message with these events is due."""
 
 
 @click.command()
 @topic_option
+@message_options
 @sensor_count_option(MAX_SENSORS, 20)
 @click.option(
     "--duration",
@@ -75,6 +80,7 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 def simulate(
     ctx: click.Context,
     topic: str,
+    mapped: "Sequence[MappedType]",
     sensors: int,
     duration: timedelta,
     interval: timedelta,
@@ -91,6 +97,10 @@ def simulate(
 
     The events have daily cycles, noise, drift and outages. Some are late. Some messages are malformed, for each reason
     that the pipeline refuses.
+
+    With --message-mapping, the messages are of your own type, in JSON or protobuf: each has values where the mapping
+    reads them, so that the mapping makes the fleet's events of it. Malformed messages lack a byte. A path that can't be
+    set is an error that names the mapping's key.
 
     With --live, for a load test, each event is published when it happens, in order of time, and --rate, divided among
     the sensors, replaces --interval. The summary has the longest delay of publishing.
@@ -115,13 +125,14 @@ def simulate(
         prompt=live,
     )
     _check(fleet)
+    simulated = _simulated(fleet, mapped)
     started = time.monotonic()
     messages = events = 0
     malformed_counts: Counter[str] = Counter()
     with stop_on_sigint() as stopped, Publisher(topic) as publisher:
         clock, pacer = LiveClock(stopped), Pacer(rate or math.inf, stopped)
         wait: Wait = clock.wait if live else lambda events: pacer.wait(max(1, len(events)))
-        for one in _paced(simulate_fleet(fleet), fleet, wait, stopped):
+        for one in _paced(simulated, fleet, wait, stopped):
             publisher.send(one.message)
             messages += 1
             events += len(one.events)
@@ -143,6 +154,17 @@ def simulate(
         out.print(_text(summary), soft_wrap=True)
     if summary["interrupted"]:
         ctx.exit(130)
+
+
+def _simulated(fleet: Fleet, mapped: "Sequence[MappedType]") -> Iterator[Simulated]:
+    if len(mapped) > 1:
+        raise click.UsageError("a simulated fleet sends messages of one type: pass one --message-mapping")
+    if not mapped:
+        return simulate_fleet(fleet)
+    from pipeline.local.mapped_fleet import simulate as simulate_mapped
+
+    with mapping_problems(f"{mapped[0].file}: "):
+        return simulate_mapped(fleet, mapped[0])
 
 
 def _text(summary: Mapping[str, Any]) -> str:

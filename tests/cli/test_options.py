@@ -242,7 +242,7 @@ def arguments(bigtable: str, pubsub: str, tmp_path: Path) -> Callable[[_Taker, P
         if path in ("publish", "backfill", "mapping try") and name.startswith("--"):
             words.append(str(good["good.ndjson"]))
         given = [str(file)] if isinstance(param, click.Argument) else [name, str(file)]
-        if path in ("publish", "dead-letters replay"):
+        if path in ("publish", "simulate", "dead-letters replay"):
             words += ["--topic", inbox.topic]
         if path == "dead-letters export":
             words.append(str(tmp_path / "exported.ndjson"))

@@ -229,7 +229,7 @@ def test_names_are_rewritten_or_the_header_is_refused(tmp_path: Path) -> None:
     (event,) = plainly(
         read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + "rewrite_names = true\n" + STARS))
     )
-    assert event[2] == {"Temp__C_": 1.0}
+    assert event[2] == {"Temp__C_-6d5a87": 1.0}
     excluded = STARS.replace('= "*"', '= { path = "*", except = "Temp*" }')
     (refused,) = read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + excluded))
     assert "no readings" in refused.reason

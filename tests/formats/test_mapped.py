@@ -93,7 +93,7 @@ def test_a_file_of_one_sensor(name: str, tmp_path: Path) -> None:
     data = gzip.compress(content.encode()) if name.endswith("GZ") else content.encode()
     (folder := tmp_path / "north 3").mkdir()
     assert plainly(read(folder, name, data, mapped)) == [
-        ("north_3/s-1", MORNING_US, {"t": 1.0}, {"path": str(folder / name)})
+        ("north%203/s-1", MORNING_US, {"t": 1.0}, {"path": str(folder / name)})
     ]
 
 

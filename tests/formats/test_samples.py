@@ -69,7 +69,7 @@ def test_a_german_spreadsheet(tmp_path: Path) -> None:
     }
     assert "# doubt: its times have no offset" in text
     at = 1_771_324_200_000_000
-    assert events[0] == ("Oker_3", at, {"temperatur_c": -0.5, "abfluss_l_s": 1207.25}, {"Status": "geprüft"})
+    assert events[0] == ("Oker%203", at, {"temperatur_c": -0.5, "abfluss_l_s": 1207.25}, {"Status": "geprüft"})
     assert drafted(tmp_path / "a.csv", GERMAN, "Asia/Tokyo")[0]["time"]["time_zone"] == "Asia/Tokyo"
 
 

@@ -210,3 +210,49 @@ def test_refusals(pubsub, topic, options, message):
     result = simulate("--topic", topic, *options.split())
     assert result.exit_code in (1, 2)
     assert message in result.output
+
+
+MAPPING = """
+message = "json"
+each = "points[]"
+sensor = "device"
+time = { path = ".ms", unit = "ms" }
+readings = { temperature = ".celsius" }
+"""
+
+
+def test_messages_of_another_type(feed, tmp_path):
+    """With a mapping, messages are of its type and marked with it; a batch holds the events of one sensor."""
+    topic, pull = feed
+    (mapping := tmp_path / "m.toml").write_text(MAPPING)
+    arguments = ["--sensor-count", "2", "--duration", "10m", "--interval", "60s", "--malformed", "0.5", "--batch", "4"]
+    result = simulate("--topic", topic, "--message-mapping", str(mapping), *arguments, "--format=json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    messages = pull(summary["messages"])
+    assert {dict(message.attributes)["message_type"] for message in messages} == {"json"}
+    whole = [json.loads(message.data) for message in messages if message.data.endswith(b"}")]
+    assert {document["device"] for document in whole} == {"greenhouse-0000", "orchard-0001"}
+    assert sum(len(document["points"]) for document in whole) == summary["events"]
+    assert summary["malformed"] == {"UNPARSEABLE": summary["messages"] - len(whole)}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ('"device"', "", "m.toml: sensor: simulate can't set it: no publisher sets its paths"),
+        ('each = "points[]"', "--batch=2", "m.toml: time: a message has one time"),
+        (
+            '{ path = ".ms", unit = "ms" }',
+            "",
+            "m.toml: time: simulate can't set the path that is read for it; if it is",
+        ),
+    ],
+)
+def test_mappings_that_can_not_be_inverted(tmp_path, change, options, message):
+    """An error names the key, before anything is published."""
+    others = {'"device"': '"$message_id"', 'each = "points[]"': "", '{ path = ".ms", unit = "ms" }': '"$publish_time"'}
+    text = MAPPING.replace(change, others[change])
+    (mapping := tmp_path / "m.toml").write_text(text.replace('".', '"') if "each" in change else text)
+    result = simulate("--topic", EVENTS, "--message-mapping", str(mapping), *options.split())
+    assert (result.exit_code, message in result.output) == (1, True), result.output

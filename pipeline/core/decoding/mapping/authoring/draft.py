@@ -114,7 +114,7 @@ class _Draft:
         readings = [] if self._each.name else list(self._entries(in_element, guesses.is_reading))
         metadata = list(self._entries(around, guesses.is_text))
         if self._each.name or any("*" in entry.name for entry in (*readings, *metadata)):
-            yield 'rewrite_names = true # in names that messages contain, "/" becomes ".", and other characters "_"'
+            yield "rewrite_names = true # names that messages contain become valid, and stay different"
         yield ""
         yield "[readings]"
         yield from self._named_readings() if self._each.name else _table(readings, MAX_READINGS)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.authoring.places import Place
+from pipeline.core.decoding.mapping.compiling.execution import rewritten
 from pipeline.core.decoding.mapping.language.model import UNITS
 from pipeline.core.decoding.mapping.values.nodes import Leaf
 from pipeline.core.decoding.mapping.values.times import unusual_time
@@ -311,7 +312,9 @@ def slug(text: str) -> str:
     spelled = "".join(_SPELLED.get(character, character) for character in text)
     ascii_text = unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode()
     name = re.sub(r"[._]*_[._]*", "_", re.sub(r"[^a-z0-9.]+", "_", ascii_text.lower())).strip("_.")
-    return (name if name[:1].isalpha() else f"_{name}")[:120] or "_"
+    if not name:
+        return rewritten(text)
+    return (name if name[:1].isalpha() else f"_{name}")[:120]
 
 
 def toml_key(name: str) -> str:

@@ -26,7 +26,7 @@ from pipeline.core.decoding.mapping.authoring.guesses import (
     words,
 )
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat
-from pipeline.core.decoding.mapping.values.conversions import number_reader
+from pipeline.core.decoding.mapping.values.conversions import encoded_id, number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
 from pipeline.core.notation.text import plain
 
@@ -279,7 +279,7 @@ class _RowsDraft:
         yield self._time_line()
         yield from self._notation_lines()
         if self._name:
-            yield 'rewrite_names = true # in names that records contain, "/" becomes ".", and other characters "_"'
+            yield "rewrite_names = true # names that records contain become valid, and stay different"
         yield from self._csv_lines()
         yield ""
         yield "[readings]"
@@ -435,7 +435,7 @@ class _RowsDraft:
                 if column.is_text and column not in self._time and column not in self._numeric
             ]
             known = f", or name a column, such as {_comment(', '.join(texts[:3]))}" if texts else ""
-            name = "".join(re.findall(r"[\x21\x22\x24-\x7e]", self._sampled.name)) or "sensor"
+            name = encoded_id(self._sampled.name) or "sensor"
             return (
                 f"sensor = {{ constant = {toml_text(name)} }} # doubt: no column looks like a sensor's id: all records "
                 f"are of this one{known}"
@@ -447,7 +447,7 @@ class _RowsDraft:
             path = toml_text(f"{{{first.bare}:sha256}}")
         elif not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
             path = toml_text(f"{{{first.bare}:id}}")
-            doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes "_" for other characters')
+            doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes other characters as %20 and the like')
         if empty := len(first.all) - len(first.values):
             doubts.append(f"{empty:,} of {len(first.all):,} records have none")
         return f"sensor = {path}{_doubt(*doubts) if doubts else f' # such as {_comment(first.examples())}'}"

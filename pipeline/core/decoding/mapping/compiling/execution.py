@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, too_many_elements
@@ -12,7 +13,14 @@ from pipeline.core.decoding.mapping.language.paths import Current, Field, Step, 
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.decoding.mapping.values.times import NO_TIME, FinalProblem
-from pipeline.core.events.event import EARLIEST_US, MAX_METADATA_BYTES, MAX_NAME, MAX_READINGS, time_out_of_range
+from pipeline.core.events.event import (
+    EARLIEST_US,
+    MAX_METADATA_BYTES,
+    MAX_NAME,
+    MAX_READINGS,
+    is_name,
+    time_out_of_range,
+)
 from pipeline.core.events.invalid_readings import LeftOut, not_finite
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
@@ -223,6 +231,7 @@ MAX_VALUES_OF_ANY = 100_000
 _TEXT = 16  # characters of metadata that count as another value
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+_HASH_DIGITS = 6
 
 
 class MadeEvent(NamedTuple):
@@ -564,13 +573,19 @@ def _renamed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rewritten(name: str) -> str:
-    """Returns the name that a mapping with ``rewrite_names`` gives.
+    """Returns the name that a mapping with ``rewrite_names`` gives; a valid name as it is.
 
-    A slash becomes a dot, any other character that a name cannot have becomes ``_``, and a name that would begin with
-    anything but a letter or ``_`` gets a ``_`` before it.
+    A slash becomes a dot, and a space ``_``. If that is not enough, any other character that a name cannot have becomes
+    ``_`` too, a name that would begin with anything but a letter or ``_`` gets a ``_`` before it, and six digits of the
+    original's SHA-256 follow, so that different names stay different.
     """
-    name = _NOT_IN_NAMES.sub("_", name.replace("/", "."))
-    return name if name[:1].isalpha() or name[:1] == "_" else f"_{name}"
+    plain = name.replace("/", ".").replace(" ", "_")
+    if is_name(plain):
+        return plain
+    body = _NOT_IN_NAMES.sub("_", plain)
+    body = body if body[:1].isalpha() or body[:1] == "_" else f"_{body}"
+    digits = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+    return f"{body[: MAX_NAME - 1 - _HASH_DIGITS]}-{digits}"
 
 
 def written(steps: tuple[Step, ...]) -> str:

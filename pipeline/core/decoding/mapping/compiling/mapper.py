@@ -464,6 +464,8 @@ class Mapper:
         uses: the values that are read from messages.
         branches: the ways through the levels.
         problems: the errors of paths that the type does not have.
+        root: the node of the message.
+        resolver: the resolver of the type's paths.
 
     Args:
         mapping: the parsed mapping.
@@ -480,12 +482,12 @@ class Mapper:
         self.mapping = mapping
         self.pool = types.pool
         self.message_class = None if mapping.message in PLAIN_TYPES else types.message_class(mapping.message)
-        root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
-        resolver = Resolver(types, mapping.types)
+        self.root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
+        self.resolver = resolver = Resolver(types, mapping.types)
         if strict and self.message_class:
-            resolver.check_contents(root)
-        self.branches = list(resolve.branches_of(mapping, resolver, root))
-        matcher = Compiler(mapping, resolver, Branch([nodes.Steps(root)], [], ()), ())
+            resolver.check_contents(self.root)
+        self.branches = list(resolve.branches_of(mapping, resolver, self.root))
+        matcher = Compiler(mapping, resolver, Branch([nodes.Steps(self.root)], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         compilers = _compiled(mapping, resolver, self.branches)
         self._compiled = [compiler.compiled for compiler in compilers]

@@ -180,7 +180,7 @@ class Resolver:
     """
 
     def __init__(self, types: Descriptors, contents: dict[Names, Names]) -> None:
-        self._types = types
+        self.types = types
         self._contents = contents
         # Getters of converted content, by the names that lead there: they keep what they converted last, so paths
         # through the same value share them.
@@ -219,16 +219,17 @@ class Resolver:
         """
         for names in self._contents:
             try:
-                self._check(Steps(root), names)
+                self.ends(Steps(root), names)
             except (PathError, MappingError) as error:
                 problem = error.problem if isinstance(error, MappingError) else str(error)
                 raise MappingError(f"types.{'.'.join(names)}", problem) from None
 
-    def _check(self, at: Steps, names: Names) -> list[Steps]:
+    def ends(self, at: Steps, names: Names) -> list[Steps]:
+        """Returns the ends of names that lead through fields, and through any element of lists. Raises PathError."""
         if not names or isinstance(at.to, Entries):  # in a map, any name may exist
             return [at]
         ends = self._step(replace(at, to=_single(at.to)), Field(names[0]))
-        return _all_that_follow(ends, lambda end: self._check(end, names[1:]))
+        return _all_that_follow(ends, lambda end: self.ends(end, names[1:]))
 
     def _step(self, at: Steps, step: Step) -> list[Steps]:
         match at.to, step:
@@ -296,7 +297,7 @@ class Resolver:
                 raise PathError(f"{where} is {node}; only text can be text that may be JSON")
             yield nodes.embedded_json_or_text(where), PLAIN
             return
-        classes = [self._types.message_class(name) for name in contents]
+        classes = [self.types.message_class(name) for name in contents]
         is_any = isinstance(node, Record) and node.type.full_name == "google.protobuf.Any"
         if not is_any and (len(classes) > 1 or node != Leaf("bytes")):
             raise PathError(f"{where} is {node}; only bytes contain a message, and only an Any one of several types")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from decimal import Context, Decimal, InvalidOperation
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote
 
 from pipeline.core.decoding.mapping.language.model import FORM, Condition, Mapping, MappingError, Scalar, Source
 from pipeline.core.decoding.mapping.language.paths import PathError
@@ -175,13 +176,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXACT = Context(prec=1000)
 MAX_DIGITS = 400  # characters of a number
 
-_MEASURED = frozenset({"double", "float", "int", "bool", "duration", "json"})
-_NUMBERS = _MEASURED | {"enum", "string"}
+MEASURED = frozenset({"double", "float", "int", "bool", "duration", "json"})
+_NUMBERS = MEASURED | {"enum", "string"}
 
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number, a boolean or a state; None for others."""
-    is_measured = isinstance(node, Leaf) and node.kind in (_NUMBERS if source.values else _MEASURED)
+    is_measured = isinstance(node, Leaf) and node.kind in (_NUMBERS if source.values else MEASURED)
     if not is_measured:
         return None
     convert = number_of(key, node, source, mapping, of_star=True)
@@ -413,7 +414,14 @@ def decimal_in(text: str) -> Decimal | None:
         return None
 
 
-_NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
+_IN_IDS = "".join(character for character in map(chr, range(0x21, 0x7F)) if character not in "#%")
+
+
+def encoded_id(text: str) -> str:
+    """Returns a text with each character that a sensor's id can't have, and ``%``, percent-encoded as in RFC 3986."""
+    return quote(text, safe=_IN_IDS)
+
+
 _TEXT_FORMATS = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}
 
 
@@ -455,7 +463,7 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
     if not spec:
         return text_of(key, node, source)
     if spec == "id":
-        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
+        return composed(text_of(key, node, source), encoded_id)
     if spec == "sha256":
         return composed(text_of(key, node, source), _digest)
     if kinds := _TEXT_FORMATS.get(spec):

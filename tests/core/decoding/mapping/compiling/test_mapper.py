@@ -53,9 +53,9 @@ def test_the_name_of_a_file(mapped):
     )
     payload = '{"rows": [{"clock": "10:30", "v": 1}]}'
     (made,) = mapped(text, payload, file_attributes("in/north/t 2026-02-17.csv.gz")).events
-    assert made == ("NORTH/t_2026-02-17", T_US, {"v": 1}, {"stem": "t 2026-02-17"}, "in/north/t 2026-02-17.csv.gz")
+    assert made == ("NORTH/t%202026-02-17", T_US, {"v": 1}, {"stem": "t 2026-02-17"}, "in/north/t 2026-02-17.csv.gz")
     (other,) = mapped(text, payload, file_attributes("in/south/t 2026-02-17.csv")).events
-    assert (other.sensor_id, other.metadata) == ("SOUTH/t_2026-02-17", {})
+    assert (other.sensor_id, other.metadata) == ("SOUTH/t%202026-02-17", {})
     assert mapped(text, payload, file_attributes("in/north/a.pb")).skipped == 1
     (problem,) = mapped(text, payload).problems
     assert problem.reason is Reason.MISSING_SENSOR_ID

@@ -400,9 +400,9 @@ def test_formats_of_json(mapped, value, spec, text):
 
 
 def test_an_id_of_any_text(mapped, kind):
-    """Each character that an id can't have becomes an underscore."""
+    """Each character that an id can't have is percent-encoded, so different texts stay different ids."""
     text = HEAD.replace('sensor = "s"', 'sensor = "plant/{s:id}"') + "[readings]\n"
-    assert mapped(text, json.dumps({"s": "Room 1#é~"}), **NOW).events[0].sensor_id == "plant/Room_1__~"
+    assert mapped(text, json.dumps({"s": "Room 1#é~%"}), **NOW).events[0].sensor_id == "plant/Room%201%23%C3%A9~%25"
     assert kind("i32", 5, 'path = "{i32:id}"', table="metadata") == "5"
 
 
