@@ -99,7 +99,7 @@ def test_events_and_refused_records_in_their_order() -> None:
     first, refused, second, invalid = read(read_numbers, b"1\nno\n2\nnan\n")[0]
     assert [first, second] == numbered(1, 2)
     assert refused == Refusal(2, "it is no number", None, Reason.REFUSED_BY_DECODER, b"no\n")
-    assert (invalid.line, invalid.reason[:17]) == (4, "INVALID_READING:")
+    assert (invalid.line, invalid.reason[:16]) == (4, "INVALID_READING:")
     assert SensorEvent.FromString(invalid.data).sensor_id == "A-1"
 
 
