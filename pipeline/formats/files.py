@@ -167,7 +167,7 @@ def open_records(
         maker = DecodingMaker(file_decoder, now_us, metadata_alone=metadata_alone)
 
     def kept(record: Record) -> Iterable[ToPublish]:
-        """Returns a record; of an event that a job would keep without some readings, what it keeps."""
+        """Returns a record; an event without the readings that a job would leave out."""
         if not isinstance(record, Refusal) or record.data is None:
             return (record,)
         try:

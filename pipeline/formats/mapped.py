@@ -216,7 +216,7 @@ class MappedMaker:
 def left_out_of(
     line: int, dropped: int, losses: Iterable[tuple[Message, Mapping[str, BadData]]]
 ) -> list[LeftOutReadings]:
-    """Returns what to tell about the readings that the events of a record lost; nothing if they lost none."""
+    """Returns a note on the readings that the events of a record lost; nothing if they lost none."""
     details = [problem.detail for _, lost in losses for problem in lost.values()]
     return [LeftOutReadings(line, dropped, "; ".join(details))] if details else []
 

@@ -137,7 +137,7 @@ def fingerprint(steps: dict[str, str]) -> str:
 def schema_label(schemas: Sequence[TableSchema]) -> str:
     """Returns the value of the schema label: ``default``, ``tall-1a2b3c4d`` or ``2-tables-1a2b3c4d``.
 
-    ``default`` stands for one table of the default schema. The hash leaves out what does not concern the job:
+    ``default`` stands for one table of the default schema. The hash leaves out the keys that do not concern the job:
     policies, rates, units and labels.
     """
     parts = [_hashed_keys(schema) for schema in schemas]

@@ -26,7 +26,7 @@ REPLACED_TIMES = "replaced_times"
 EVENTS = "events"
 # Readings that events lost, since they were not finite, out of their range or left out by a mapping.
 READINGS_DROPPED = "readings_dropped"
-# Dead letters of what is refused, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
+# Dead letters of refusals, in all; ROW_REFUSED among them. dead_letters_of() names the counter of each reason.
 DEAD_LETTERS = "dead_letters"
 # Dead letters that came back ten times and were refused again. The log names each of them.
 LETTERS_DROPPED = "letters_dropped"

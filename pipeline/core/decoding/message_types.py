@@ -129,8 +129,8 @@ def valid_events(
     return events, problems, dropped
 
 
-def _checked(validate: Callable[[_Raw, int], Event], latest_us: int, checks: Sequence[Check], one: _Raw) -> Event:
-    event = validate(one, latest_us)
+def _checked(validate: Callable[[_Raw, int], Event], latest_us: int, checks: Sequence[Check], raw: _Raw) -> Event:
+    event = validate(raw, latest_us)
     for check in checks:
         check(event)
     return event

@@ -22,7 +22,7 @@ _Event = TypeVar("_Event")
 
 
 class Invalid(StrEnum):
-    """What becomes of an event with a reading that is not valid, as the key ``invalid`` says."""
+    """The fate of an event with a reading that is not valid, as the key ``invalid`` says."""
 
     DROP_READING = "drop reading"
     """The reading is left out, and counted; the event's other readings are kept."""
@@ -37,12 +37,12 @@ class LeftOut(float):
 
     def __new__(cls, problem: BadData) -> "LeftOut":
         """Returns the stand-in."""
-        found = super().__new__(cls, nan)
-        found.problem = problem
-        return found
+        stand_in = super().__new__(cls, nan)
+        stand_in.problem = problem
+        return stand_in
 
     def problem_of(self, metric: str) -> BadData:
-        """Returns the problem with the metric's name, which the key of a star does not tell."""
+        """Returns the problem with the metric's name, which the key of a star lacks."""
         named = self.problem.detail if metric in self.problem.detail else f"{metric}: {self.problem.detail}"
         return BadData(self.problem.reason, named)
 
@@ -59,7 +59,7 @@ class InvalidReadings(BadData):
         """Returns the problem that refuses the event; None if its other readings are kept."""
         if invalid is Invalid.DROP_READING:
             return None
-        problems = self.problems.values()  # those of another reason are left out by a mapping
+        problems = self.problems.values()  # a mapping leaves out readings for other reasons
         return next((problem for problem in problems if problem.reason in _INVALID), None)
 
 
@@ -91,10 +91,10 @@ class RangeCheck:
 
     def __init__(self, ranges: Iterable[Mapping[str, tuple[float, float]]]) -> None:
         self._ranges: dict[str, tuple[float, float]] = {}
-        for of_table in ranges:
-            for metric, (least, greatest) in of_table.items():
-                known = self._ranges.get(metric, (-inf, inf))
-                self._ranges[metric] = max(least, known[0]), min(greatest, known[1])
+        for table_ranges in ranges:
+            for metric, (least, greatest) in table_ranges.items():
+                before = self._ranges.get(metric, (-inf, inf))
+                self._ranges[metric] = max(least, before[0]), min(greatest, before[1])
 
     def __bool__(self) -> bool:
         """Whether any metric has a range."""
@@ -112,10 +112,10 @@ class RangeCheck:
             raise InvalidReadings(dict(sorted(problems, key=itemgetter(0))))
 
 
-def out_of_range(what: str, value: float, valid: tuple[float, float]) -> BadData:
-    """Returns the problem of a reading that is out of its range. ``what`` names the reading."""
-    number, least, greatest = (format_value(each).decode() for each in (value, *valid))
-    return BadData(Reason.OUT_OF_RANGE, f"{what} is {number}, not in [{least}, {greatest}]")
+def out_of_range(name: str, value: float, valid: tuple[float, float]) -> BadData:
+    """Returns the problem of a reading that is out of its range. ``name`` is the reading in the message."""
+    number, least, greatest = (format_value(bound).decode() for bound in (value, *valid))
+    return BadData(Reason.OUT_OF_RANGE, f"{name} is {number}, not in [{least}, {greatest}]")
 
 
 class DroppedReadings:
@@ -153,7 +153,7 @@ def losses_of(
 
 
 def without_invalid(
-    one: _Raw, invalid_readings: InvalidReadings, checked: Callable[[_Raw], _Event], invalid: Invalid
+    event: _Raw, invalid_readings: InvalidReadings, checked: Callable[[_Raw], _Event], invalid: Invalid
 ) -> tuple[_Event, dict[str, BadData]] | BadData:
     """Returns the valid event that an event is without its invalid readings, and their problems; or why it is refused.
 
@@ -166,26 +166,26 @@ def without_invalid(
         if refusal := problem.refusal(invalid):
             return refusal
         lost |= problem.problems
-        one = _without(one, problem.problems)
-        if not one.readings:  # type: ignore[attr-defined]
+        event = _without(event, problem.problems)
+        if not event.readings:  # type: ignore[attr-defined]
             return next(iter(lost.values()))
         try:
-            return checked(one), lost
+            return checked(event), lost
         except BadData as error:
             problem = error.with_traceback(None)
     return problem
 
 
-def _without(one: _Raw, metrics: Iterable[str]) -> _Raw:
+def _without(event: _Raw, metrics: Iterable[str]) -> _Raw:
     """Returns an event without some of its readings: a ``SensorEvent``, or a named tuple with ``readings``."""
-    if isinstance(one, SensorEvent):
-        copy = type(one)()
-        copy.CopyFrom(one)
+    if isinstance(event, SensorEvent):
+        copy = type(event)()
+        copy.CopyFrom(event)
         for metric in metrics:
             del copy.readings[metric]
         return copy
     lost = set(metrics)
-    event: Any = one
-    rest = {metric: value for metric, value in event.readings.items() if metric not in lost}
-    message = getattr(event, "message", None)
-    return event._replace(readings=rest, **({} if message is None else {"message": _without(message, lost)}))
+    made: Any = event
+    rest = {metric: value for metric, value in made.readings.items() if metric not in lost}
+    message = getattr(made, "message", None)
+    return made._replace(readings=rest, **({} if message is None else {"message": _without(message, lost)}))

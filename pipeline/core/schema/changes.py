@@ -37,18 +37,18 @@ class Change:
     key: str  # as in the TOML: "layout", "metrics.raw", "policies.stats"
     actual: Any
     wanted: Any
-    of_metric: bool = False  # the change of one metric's declaration
+    about_metric: bool = False  # the change of one metric's declaration
 
     @property
     def for_people(self) -> bool:
         """Whether a metric's unit or label changes, which concerns no row."""
-        return self.of_metric and not self.key.endswith(".valid")
+        return self.about_metric and not self.key.endswith(".valid")
 
     @property
     def safe(self) -> bool:
         """Whether readers still find and read existing rows after the change, except rows of dropped roll-ups."""
         section = self.key.partition(".")[0]
-        if section in ("policies", "rate", "metadata_alone", "invalid") or self.of_metric:
+        if section in ("policies", "rate", "metadata_alone", "invalid") or self.about_metric:
             return True
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema
@@ -92,7 +92,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
         *_statistics(actual.statistics, wanted.statistics),
         *_rollups(actual, wanted),
-        *(replace(change, of_metric=True) for change in _differing(_of_metrics(actual), _of_metrics(wanted))),
+        *(replace(change, about_metric=True) for change in _differing(_of_metrics(actual), _of_metrics(wanted))),
         *(change for change in _differing(before, after) if change.key not in same),
     ]
 

@@ -24,7 +24,7 @@ class DeclaredMetric:
     valid: tuple[float, float] | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields the keys at fault, each with what is wrong with its value."""
+        """Yields the keys at fault, each with the problem of its value."""
         for key, text, most in (("unit", self.unit, MAX_UNIT), ("label", self.label, MAX_LABEL)):
             if text is not None and not is_label(text, most):
                 yield key, f"takes 1 to {most} printable characters, not {shown(text)}"

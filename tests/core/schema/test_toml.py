@@ -183,7 +183,7 @@ def test_round_trip(schema):
             )
             for value in ("[60, -40]", "[0]", "7", "[0, inf]", "[nan, 1]", "['0', 2]")
         ),
-        ('invalid = "drop reading"', "invalid: 'null' is none of drop reading, refuse event"),
+        ('invalid = "null"', "invalid: 'null' is none of drop reading, refuse event"),
         (
             '[metrics.a.b]\nunit = "m"',
             "metrics.a.b: there is no such key; the keys of a metric are unit, label, valid; quote a name with a dot: "

@@ -228,13 +228,13 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
     if source.signed is not None:
         convert = _signed(key, node, source.signed, convert)
     if source.values:
-        convert = _of_states(key, node, source, convert, of_star=of_star)
+        convert = _of_states(key, node, source, convert, is_star=of_star)
     convert = or_left_out(without_nulls(convert, source, node), source)
     return _in_range(key, convert, source.valid) if source.valid else convert
 
 
 def or_left_out(convert: Getter, source: Source) -> Getter:
-    """Returns a conversion that leaves out what is no number, if the source has ``invalid = "drop reading"``."""
+    """Returns a conversion that leaves out values that are not numbers, if the source says so."""
     if source.invalid is Invalid.REFUSE_EVENT:
         return convert
 
@@ -264,18 +264,18 @@ def _in_range(key: str, convert: Getter, valid: tuple[float, float]) -> Getter:
     return get
 
 
-def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, of_star: bool) -> Getter:
+def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, is_star: bool) -> Getter:
     """Returns a conversion that looks texts, booleans and names of an enum up in the source's table first.
 
     Stars leave out texts and names that the table does not have. Raises MappingError if the node has no such values, or
     the table has others, unless a star leads to it.
     """
     numbers, name_of = dict(source.values), leaf_text(node)
-    known = {"bool": ("true", "false"), "enum": tuple(node.enum.values_by_name) if node.enum else ()}.get(node.kind)
-    if not of_star and known is None and node.kind not in ("string", "json"):
+    names = {"bool": ("true", "false"), "enum": tuple(node.enum.values_by_name) if node.enum else ()}.get(node.kind)
+    if not is_star and names is None and node.kind not in ("string", "json"):
         raise MappingError(f"{key}.values", f"it is for texts, booleans and enums, not for {node}")
-    if not of_star and known and (others := sorted(numbers.keys() - set(known))):
-        raise MappingError(f"{key}.values", f"{others[0]!r} is none of {', '.join(known):.200}")
+    if not is_star and names and (others := sorted(numbers.keys() - set(names))):
+        raise MappingError(f"{key}.values", f"{others[0]!r} is none of {', '.join(names):.200}")
 
     def get(value: Any) -> float | None:
         number = None
@@ -287,11 +287,11 @@ def _of_states(key: str, node: Leaf, source: Source, convert: Getter, *, of_star
 
     def get_named(value: Any) -> float | None:
         text = name_of(value)
-        if not of_star and text not in numbers:
+        if not is_star and text not in numbers:
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, which values does not have")
         return numbers.get(text)
 
-    return get_named if node.kind == "enum" or (of_star and node.kind == "string") else get
+    return get_named if node.kind == "enum" or (is_star and node.kind == "string") else get
 
 
 def _raw_number(

@@ -447,12 +447,12 @@ def first_valid(getters: Sequence[Getter]) -> Getter:
 
     def get(value: Any) -> Any:
         left_out = None
-        for one in getters:
-            found = one(value)
-            if isinstance(found, LeftOut):
-                left_out = found if left_out is None else left_out
-            elif found is not None:
-                return found
+        for getter in getters:
+            result = getter(value)
+            if isinstance(result, LeftOut):
+                left_out = result if left_out is None else left_out
+            elif result is not None:
+                return result
         return left_out
 
     return get

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.core.decoding.mapping.authoring.inversion import Inversion
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
-from pipeline.core.events.event import Event
+from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE
 from tests.core.decoding.mapping import generated
 from tests.support.exhaustive import examples
@@ -30,7 +30,7 @@ def inverted(mapper, batch=1):
     """Returns the messages for the fleet, and the events that the mapping makes of them, after comparing the two."""
     found, sent = [], {each.event_time_us: each.sensor_id for _, each in fleet()}
     for message, events in Inversion(mapper).messages(fleet(), batch):
-        read = mapper.map(message, mapper.parse(message))
+        read = mapper.map(message, mapper.parse(message), LATEST_US)
         assert not read.problems
         assert [each[:5] for each in events] == [tuple(made) for made in read.events]
         for each in events:
