@@ -177,21 +177,21 @@ def test_several_types():
 def test_every_key():
     """The tables of keys have what the language has, and nothing else; the defaults are the language's."""
     table = {name: row[2] for row in rows("Keys", "key") for name in names(row[0])}
-    assert table.keys() == {field.name for field in dataclasses.fields(model.Mapping)} | model._DEFAULTS.keys()
-    mapping = model.parse_mapping(HEAD + "readings = {}")
+    assert table.keys() == {field.name for field in dataclasses.fields(model.Mapping)} | parsing._DEFAULTS.keys()
+    mapping = parsing.parse_mapping(HEAD + "readings = {}")
     assert {key for key, default in table.items() if default == "required"} == {"message", "sensor", "time", "readings"}
     for key in ("inexact_integers", "decimal"):
         assert names(table[key]) == [getattr(mapping, key)]
     notation = {name: (names(row[2]) or [""])[0] for row in rows("Notation of CSV", "key") for name in names(row[0])}
-    assert notation.keys() == model._CSV_KEYS.keys()
+    assert notation.keys() == parsing._CSV_KEYS.keys()
     assert notation == {name: str(default) for name, default in dataclasses.asdict(mapping.csv).items()}
 
 
 def test_every_key_of_a_value():
     """Each key of a value is of the kinds of values that the page says."""
-    kinds = {"readings": model._READING_KEYS, "times": model._TIME_KEYS, "text": model._TEXT_KEYS}
-    kinds["readings"] += tuple(set(model._READING_ENTRY_KEYS) - set(model._ENTRY_KEYS))
-    kinds["entries"] = model._ENTRY_KEYS
+    kinds = {"readings": parsing._READING_KEYS, "times": parsing._TIME_KEYS, "text": parsing._TEXT_KEYS}
+    kinds["readings"] += tuple(set(parsing._READING_ENTRY_KEYS) - set(parsing._ENTRY_KEYS))
+    kinds["entries"] = parsing._ENTRY_KEYS
     of = {name: row[1] for row in rows("Values", "key") for name in names(row[0])}
     assert of.pop("first") == "all"
     assert of.keys() == {key for keys in kinds.values() for key in keys}
@@ -374,7 +374,7 @@ def test_limits():
     """The numbers are the code's."""
     limits = SECTIONS["Limits"]
     for number, unit in (
-        (model.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
+        (parsing.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
         (resolve.MAX_ELEMENTS, "elements"),
         (execution.MAX_VALUES, "values"),

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.cloud.connection.names import is_schema_path
-from pipeline.core.decoding.mapping.language.model import MAX_MAPPING_BYTES, PLAIN_TYPES, MappingError
+from pipeline.core.decoding.mapping.language.model import PLAIN_TYPES, MappingError
+from pipeline.core.decoding.mapping.language.parsing import MAX_MAPPING_BYTES
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
 from pipeline.core.decoding.message_types import MappedType, TopicSchema
 from pipeline.core.notation.documents import placed, read_bytes, text_of

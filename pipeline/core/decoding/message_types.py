@@ -16,7 +16,8 @@ from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, Run
 from pipeline.core.decoding.mapping.compiling.execution import MAX_PROBLEMS, kept_digits
 from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper, envelope_conditions
 from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS
-from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.user_functions import imported_function, place_of
 from pipeline.core.events.compression import unpacked

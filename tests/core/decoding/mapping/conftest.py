@@ -10,7 +10,7 @@ from grpc_tools import protoc
 
 from pipeline.core.decoding.mapping.compiling.execution import MappedEvents
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.model import parse_mapping
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message

@@ -66,6 +66,7 @@ class Inversion:
 
     def __init__(self, mapper: Mapper) -> None:
         self._mapper, self.mapping, self._resolver = mapper, mapper.mapping, mapper.resolver
+        _check_keys(self.mapping)
         self._claimed = frozenset(use.names for use in mapper.uses if use.is_claimed and not use.of_star)
         # The choices for the first event hold for all: places, by branch and path; labels and places of stars; the
         # positions of the sources that can be set, by branch, key and label, None where messages lack the value.
@@ -552,7 +553,10 @@ class _Filler:
         return make
 
     def _time(self, key: str, source: Source, places: list[Spot]) -> int:
-        time_us = self._event.event_time_us
+        length_us = (source.length or timedelta()) // timedelta(microseconds=1)
+        return self._stamp(key, source, places, self._event.event_time_us + length_us) - length_us
+
+    def _stamp(self, key: str, source: Source, places: list[Spot], time_us: int) -> int:
         if source.path is not None and source.path.text == "$publish_time":
             return time_us
         if source.template is None:
@@ -605,6 +609,22 @@ class _Filler:
 
 
 _PLAIN_TEXT = Source()
+
+_NOT_OF_SOURCES = ("units", "values", "epoch", "interval", "step")
+
+
+def _check_keys(mapping: model.Mapping) -> None:
+    """Raises MappingError for a key that can't be inverted."""
+    keys = [key for key in ("zip", "compression") if getattr(mapping, key)]
+    keys += [] if mapping.message not in (model.FORM, model.INFLUX) else ["message"]
+    keys += [f"types.{'.'.join(names)}" for names, types in mapping.types.items() if model.TEXT in types]
+    for key, value in mapping.values:
+        keys += [f"{key}.{name}" for source in value for name in _NOT_OF_SOURCES if getattr(source, name)]
+    for entry in (*mapping.readings, *mapping.metadata):
+        if entry.label and any(source.path and source.path.has_star for source in entry.value):
+            keys.append(f"{entry.name}.name")
+    if keys:
+        raise MappingError(keys[0], "simulate can't make messages by this key")
 
 
 def _chosen(values: dict[str, Any], name: str) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.decoding.mapping.authoring.check import MappingReport, check
-from pipeline.core.decoding.mapping.language.model import parse_mapping
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from tests.core.decoding.mapping.protos import descriptor_set
 

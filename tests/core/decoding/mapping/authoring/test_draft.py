@@ -8,7 +8,7 @@ from pipeline.core.decoding.mapping.authoring.check import check
 from pipeline.core.decoding.mapping.authoring.draft import draft, draft_of_json
 from pipeline.core.decoding.mapping.authoring.guesses import unit_of
 from pipeline.core.decoding.mapping.authoring.places import Place
-from pipeline.core.decoding.mapping.language.model import parse_mapping
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Leaf
 from tests.core.decoding.mapping import generated

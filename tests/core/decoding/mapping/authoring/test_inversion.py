@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.authoring.inversion import Inversion
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE
 from tests.core.decoding.mapping import generated
@@ -48,7 +49,7 @@ def _compare(text, types=None):
         mapper = Mapper(parse_mapping(text), types)
         inverted(mapper, batch=2 if Inversion(mapper).holds_several else 1)
     except MappingError as error:
-        assert "simulate can" in str(error) or "stands for nothing" in str(error)  # noqa: PT017
+        assert "simulate " in str(error) or "stands for nothing" in str(error)  # noqa: PT017
         event("not inverted")
     else:
         event("inverted")

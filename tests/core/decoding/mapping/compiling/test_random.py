@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
-from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from pipeline.core.decoding.mapping.compiling.mapper import Content, Mapper
-from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.decoding.mapping.language.model import MAX_MAPPING_BYTES, MappingError, parse_mapping
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.parsing import MAX_MAPPING_BYTES, parse_mapping
 
 TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'
 SMALLEST = TOP + '[readings]\nt = "t"\n'
