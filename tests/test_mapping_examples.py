@@ -36,7 +36,7 @@ NOT_SIMULATED = {
     "Telegraf's JSON": "*.name",
     "The form of an Ecowitt weather station": "message",
     "Text values of EdgeX": "types.event.readings.value",
-    "An export of InfluxDB": "readings.pressure",
+    "An export of InfluxDB": "readings",
     "The history of Home Assistant": "readings.state",
 }
 
@@ -160,7 +160,7 @@ def test_a_simulated_fleet_sends_such_messages(section):
     mapped = mapping_of(section)
     fleet = Fleet(sensors=3, start_us=parse_time(NOW) - 600_000_000, end_us=parse_time(NOW), interval_us=60_000_000)
     if key := NOT_SIMULATED.get(section):
-        with pytest.raises(MappingError, match=f"^{re.escape(key)}: simulate can't"):
+        with pytest.raises(MappingError, match=rf"^{re.escape(key)}(\.\w+)?: simulate can't"):
             list(simulate(fleet, mapped))
         return
     simulated = list(simulate(fleet, mapped))

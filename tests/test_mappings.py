@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.language import model, paths
+from pipeline.core.decoding.mapping.language import model, parsing, paths
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.decoding.message_types import MappedType, TopicSchema
 from pipeline.core.events.message import Message

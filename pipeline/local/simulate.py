@@ -132,11 +132,11 @@ def simulate(
     with stop_on_sigint() as stopped, Publisher(topic) as publisher:
         clock, pacer = LiveClock(stopped), Pacer(rate or math.inf, stopped)
         wait: Wait = clock.wait if live else lambda events: pacer.wait(max(1, len(events)))
-        for one in _paced(simulated, fleet, wait, stopped):
-            publisher.send(one.message)
+        for sent in _paced(simulated, fleet, wait, stopped):
+            publisher.send(sent.message)
             messages += 1
-            events += len(one.events)
-            malformed_counts.update(one.reasons)
+            events += len(sent.events)
+            malformed_counts.update(sent.reasons)
     seconds = time.monotonic() - started
     summary = {
         "topic": topic,

@@ -76,8 +76,8 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     if mapper.problems:
         return MappingReport(mapping.message, problems=[str(problem) for problem in mapper.problems])
     checker = _Checker(mapping, mapper)
-    found = [Place((), PLAIN)] if mapping.message in PLAIN_TYPES else places(types, mapping.message, mapping.types)
-    left = [(place, checker.left(place)) for place in found]
+    fields = [Place((), PLAIN)] if mapping.message in PLAIN_TYPES else places(types, mapping.message, mapping.types)
+    left = [(place, checker.left(place)) for place in fields]
     return MappingReport(
         mapping.message,
         tuple(map(str, (*mapping.each, *mapping.zip))),

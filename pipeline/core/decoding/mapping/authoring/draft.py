@@ -167,8 +167,8 @@ class _Draft:
                 if place.kind and place.steps[:-2] == around
             }
             times = [place for place in rows if guesses.time_rank(rows[place]) >= guesses.CALLED_TIME]
-            known = [lengths.get(place.steps) for place in times or rows]
-            together = {place: row for place, row in rows.items() if lengths.get(place.steps) == known[0]}
+            expected = [lengths.get(place.steps) for place in times or rows]
+            together = {place: row for place, row in rows.items() if lengths.get(place.steps) == expected[0]}
             has_step = any(map(guesses.is_step, self._places))
             if len(together) < 2 or not (times or has_step) or not any(map(guesses.is_reading, together.values())):
                 continue
@@ -311,7 +311,7 @@ class _Draft:
             elif span:
                 source = f"{{ path = {source}{span} }}"
             sources.append(source)
-        if span:  # at the publish time, all elements would be at once
+        if span:  # at the publish time, all elements would have one time
             published = f'{{ path = "$publish_time"{span} }}'
             return f"time = {sources[0] if sources else published} # {note}"
         if not sources:
@@ -373,7 +373,7 @@ def _tells_time(place: Place) -> bool:
 
 
 def _always_set(rank: Callable[[Place], int]) -> Callable[[Place], tuple[bool, int]]:
-    """Returns a rank by which places of a oneof come after all others that are likely."""
+    """Returns a rank by which likely places outside oneofs are first."""
     return lambda place: (rank(place) >= guesses.LIKELY and not place.in_oneof, rank(place))
 
 

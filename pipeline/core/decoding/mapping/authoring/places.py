@@ -58,10 +58,10 @@ def places(
         if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
             yield Place(steps, node)
             return
-        for one in node.type.fields:
-            found = opened(node_of(one), (*steps, one.name), (*within, node.type.full_name))
-            in_oneof = one.containing_oneof is not None and len(one.containing_oneof.fields) > 1
-            yield from (replace(place, in_oneof=True) for place in found) if in_oneof else found
+        for member in node.type.fields:
+            inside = opened(node_of(member), (*steps, member.name), (*within, node.type.full_name))
+            in_oneof = member.containing_oneof is not None and len(member.containing_oneof.fields) > 1
+            yield from (replace(place, in_oneof=True) for place in inside) if in_oneof else inside
 
     def opened(node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
         kinds = contents.get(Place(steps, node).names)

@@ -367,7 +367,7 @@ class Position:
         self.at = 0
 
     def noting(self, elements_of: Getter) -> Getter:
-        """Returns the getter of elements that note their position when a loop comes to them."""
+        """Returns the getter of elements that note their position when a loop reaches them."""
 
         def get(container: Any) -> Any:
             elements = elements_of(container)

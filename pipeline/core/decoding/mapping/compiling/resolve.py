@@ -265,9 +265,9 @@ class Resolver:
 
     @staticmethod
     def _member(at: Steps, row: nodes.ZipRow, name: str) -> Steps:
-        known = [member for member, *_ in row.members]
-        if name not in known:
-            raise PathError(f"zip has no list {name!r}; {_hint(name, known)}")
+        members = [member for member, *_ in row.members]
+        if name not in members:
+            raise PathError(f"zip has no list {name!r}; {_hint(name, members)}")
         to = row.member(name)
         return replace(to, get=nodes.composed(at.get, to.getter))
 
@@ -372,7 +372,9 @@ class Resolver:
             if around.to == PLAIN:
                 return around.then(nodes.rows_of_arrays, PLAIN)
             fields = around.to.type.fields if isinstance(around.to, Record) else ()
-            lists = tuple((*lists[0][:-1], Field(one.name)) for one in fields if isinstance(nodes.node_of(one), Many))
+            lists = tuple(
+                (*lists[0][:-1], Field(member.name)) for member in fields if isinstance(nodes.node_of(member), Many)
+            )
             if not lists:
                 raise PathError(f"{around.to} has no repeated field")
         names = [step.name for *_, step in lists if isinstance(step, Field)]
@@ -495,9 +497,9 @@ def _key(kind: Leaf, name: str) -> Any:
     raise PathError(f"{name!r} is not a key of a map whose keys are {kind}")
 
 
-def _hint(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
-    near = difflib.get_close_matches(name, [*known, *others], n=1)
-    return f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+def _hint(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
+    near = difflib.get_close_matches(name, [*names, *others], n=1)
+    return f"did you mean {near[0]}?" if near else f"it has {', '.join(names) or 'none'}"
 
 
 def _no_step(node: Node, step: Step) -> str:

@@ -63,7 +63,7 @@ class Condition:
 
 
 class UnitScale(NamedTuple):
-    """A reading in a unit is value · scale + offset in the metric's unit. An empty unit is that of a value without."""
+    """A reading in a unit is value · scale + offset in the metric's. An empty unit stands for a value without one."""
 
     unit: str
     scale: Decimal
