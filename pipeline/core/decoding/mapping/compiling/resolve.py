@@ -372,9 +372,8 @@ class Resolver:
             if around.to == PLAIN:
                 return around.then(nodes.rows_of_arrays, PLAIN)
             fields = around.to.type.fields if isinstance(around.to, Record) else ()
-            lists = tuple(
-                (*lists[0][:-1], Field(member.name)) for member in fields if isinstance(nodes.node_of(member), Many)
-            )
+            many = [member.name for member in fields if isinstance(nodes.node_of(member), Many)]
+            lists = tuple((*lists[0][:-1], Field(name)) for name in many)
             if not lists:
                 raise PathError(f"{around.to} has no repeated field")
         names = [step.name for *_, step in lists if isinstance(step, Field)]
