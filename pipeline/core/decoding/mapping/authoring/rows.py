@@ -450,6 +450,8 @@ class _RowsDraft:
             doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes other characters as %20 and the like')
         if empty := len(first.all) - len(first.values):
             doubts.append(f"{empty:,} of {len(first.all):,} records have none")
+        if words(first.name) == "passkey":
+            return f"sensor = {path} # a hash, since it is a secret"
         return f"sensor = {path}{_doubt(*doubts) if doubts else f' # such as {_comment(first.examples())}'}"
 
     def _notation_lines(self) -> Iterator[str]:
