@@ -130,7 +130,8 @@ def assemble(
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
     """Writes the graph's outputs: derived rows to their tables; results, alerts and dead letters to their topics."""
     if outputs.results is not None and settings.results is not None:
-        _ = outputs.results | "PublishResults" >> PublishResults(settings.results.topic, settings.results.encoding)
+        results, declared = settings.results, targets[0].schema.declared
+        _ = outputs.results | "PublishResults" >> PublishResults(results.topic, results.encoding, declared)
     if outputs.alerts is not None and settings.alerts_topic is not None:
         _ = outputs.alerts | "PublishAlerts" >> PublishAlerts(settings.alerts_topic)
     dead_letters = [*outputs.dead_letters]

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidetable/v1/window_result.proto\x12\x0ctidetable.v1\"\xce\x01\n\x0cWindowResult\x12\x11\n\tsensor_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x14\n\x0cwindow_start\x18\x03 \x01(\t\x12\x12\n\nwindow_end\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x15\n\rreading_count\x18\x06 \x01(\x03\x12+\n\x07metrics\x18\x07 \x03(\x0b\x32\x1a.tidetable.v1.MetricResult\x12\x10\n\x08\x65vent_id\x18\x08 \x01(\t\x12\x0f\n\x07version\x18\t \x01(\x03\"r\n\x0cMetricResult\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x31\n\nstatistics\x18\x03 \x03(\x0b\x32\x1d.tidetable.v1.StatisticResult\x12\x10\n\x08\x63overage\x18\x04 \x01(\x01\".\n\x0fStatisticResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tidetable/v1/window_result.proto\x12\x0ctidetable.v1\"\xce\x01\n\x0cWindowResult\x12\x11\n\tsensor_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x14\n\x0cwindow_start\x18\x03 \x01(\t\x12\x12\n\nwindow_end\x18\x04 \x01(\t\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x15\n\rreading_count\x18\x06 \x01(\x03\x12+\n\x07metrics\x18\x07 \x03(\x0b\x32\x1a.tidetable.v1.MetricResult\x12\x10\n\x08\x65vent_id\x18\x08 \x01(\t\x12\x0f\n\x07version\x18\t \x01(\x03\"\x8f\x01\n\x0cMetricResult\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x12\x31\n\nstatistics\x18\x03 \x03(\x0b\x32\x1d.tidetable.v1.StatisticResult\x12\x10\n\x08\x63overage\x18\x04 \x01(\x01\x12\x0c\n\x04unit\x18\x05 \x01(\t\x12\r\n\x05label\x18\x06 \x01(\t\".\n\x0fStatisticResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WINDOWRESULT']._serialized_start=51
   _globals['_WINDOWRESULT']._serialized_end=257
-  _globals['_METRICRESULT']._serialized_start=259
-  _globals['_METRICRESULT']._serialized_end=373
-  _globals['_STATISTICRESULT']._serialized_start=375
-  _globals['_STATISTICRESULT']._serialized_end=421
+  _globals['_METRICRESULT']._serialized_start=260
+  _globals['_METRICRESULT']._serialized_end=403
+  _globals['_STATISTICRESULT']._serialized_start=405
+  _globals['_STATISTICRESULT']._serialized_end=451
 # @@protoc_insertion_point(module_scope)

@@ -29,16 +29,20 @@ class WindowResult(_message.Message):
     def __init__(self, sensor_id: _Optional[str] = ..., tier: _Optional[str] = ..., window_start: _Optional[str] = ..., window_end: _Optional[str] = ..., kind: _Optional[str] = ..., reading_count: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[MetricResult, _Mapping]]] = ..., event_id: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
 class MetricResult(_message.Message):
-    __slots__ = ("metric", "count", "statistics", "coverage")
+    __slots__ = ("metric", "count", "statistics", "coverage", "unit", "label")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     STATISTICS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
     metric: str
     count: int
     statistics: _containers.RepeatedCompositeFieldContainer[StatisticResult]
     coverage: float
-    def __init__(self, metric: _Optional[str] = ..., count: _Optional[int] = ..., statistics: _Optional[_Iterable[_Union[StatisticResult, _Mapping]]] = ..., coverage: _Optional[float] = ...) -> None: ...
+    unit: str
+    label: str
+    def __init__(self, metric: _Optional[str] = ..., count: _Optional[int] = ..., statistics: _Optional[_Iterable[_Union[StatisticResult, _Mapping]]] = ..., coverage: _Optional[float] = ..., unit: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class StatisticResult(_message.Message):
     __slots__ = ("name", "value")

@@ -90,7 +90,7 @@ BACKFILL_UNREADABLE_FILES = "unreadable_files"
 # Windows put on the work list.
 BACKFILL_WINDOWS_LISTED = WINDOWS_WOKEN
 # Windows left unchanged, and listed.
-BACKFILL_WINDOWS_LEFT = "windows_left"
+BACKFILL_WINDOWS_LEFT = WINDOWS_INCOMPLETE
 
 # ``repair``.
 
@@ -118,7 +118,7 @@ ROLLUP_ROWS = PANES_LATE
 # An export by a job: events or windows, and foreign rows, each of which may count more than once.
 EXPORTED, EXPORT_FOREIGN_ROWS = EVENTS, REPAIR_FOREIGN_ROWS_UNNAMED
 # Aggregate rows without the metadata that roll-ups group by: raw rows no longer tell it, or do.
-REPAIR_ROWS_WITHOUT_MEMBER, REPAIR_ROWS_TO_RECOMPUTE = REPAIR_WINDOWS_UNTOUCHED, BACKFILL_WINDOWS_LEFT
+REPAIR_ROWS_WITHOUT_MEMBER, REPAIR_ROWS_TO_RECOMPUTE = REPAIR_WINDOWS_UNTOUCHED, WINDOWS_RECOMPUTED
 
 
 def of_type(counter: str, message_type: str) -> str:

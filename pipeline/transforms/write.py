@@ -1,7 +1,7 @@
 """The sinks: rows to Bigtable, by Beam's connector or our own writer, and dead letters and results to Pub/Sub."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from pipeline.core.results.window_results import Encoding, message_of, read_batc
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.rows.rollup_rows import is_sensor, parse_members_key
 from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, Row
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, ServiceCalls, WriteToBigTable
 from pipeline.transforms import (
@@ -379,20 +380,23 @@ class PublishResults(beam.PTransform):
     Args:
         topic: the topic's full path.
         encoding: the encoding of the messages.
+        declared: the declarations of metrics, whose units and labels the messages have.
     """
 
     topic: str
     encoding: Encoding
+    declared: Mapping[str, DeclaredMetric]
 
     def expand(self, batches: PCollection) -> PCollection:
         return (
             batches
             | "OfCommitted" >> beam.Reshuffle()
-            | "ToPubsubMessages" >> beam.FlatMap(_messages_of, self.encoding).with_output_types(PubsubMessage)
+            | "ToPubsubMessages"
+            >> beam.FlatMap(_messages_of, self.encoding, dict(self.declared)).with_output_types(PubsubMessage)
             | "WriteToPubSub" >> WriteToPubSub(self.topic, with_attributes=True)
         )
 
 
-def _messages_of(batch: bytes, encoding: Encoding) -> Iterator[PubsubMessage]:
+def _messages_of(batch: bytes, encoding: Encoding, declared: Mapping[str, DeclaredMetric]) -> Iterator[PubsubMessage]:
     for serialized in read_batch(batch):
-        yield _pubsub_message(message_of(serialized, encoding))
+        yield _pubsub_message(message_of(serialized, encoding, declared))

@@ -333,7 +333,7 @@ def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
     outcome = load(plan(table, schema, more))
     assert counts(table, b"agg#daily#a#2026-02-17") == {b"reading_count": b"49", b"count_t": b"49"}
     assert counts(table, b"agg#hourly#a#2026-02-17T05") == {b"reading_count": b"3", b"count_t": b"3"}
-    assert "windows_left" not in outcome.totals
+    assert "windows_unsure" not in outcome.totals
 
 
 def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
@@ -361,7 +361,7 @@ def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
         assert counts(table, first) == was[0]
         assert counts(table, second) == {b"reading_count": b"4", b"count_t": b"4"}
         assert int(counts(table, day)[b"reading_count"]) == int(was[1][b"reading_count"]) + 1  # of its hours' rows
-        assert outcome.totals["windows_left"] == left
+        assert outcome.totals["windows_unsure"] == left
         assert listed(table) == {work_key(hour, "a", day_us + n * HOUR) for n in range(left)}
 
 
@@ -380,7 +380,7 @@ def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
     outcome = load(plan(table, schema, path, lateness=timedelta(0)))
     key = aggregate_key(schema.tiers[0].window, "a", day_us)
     assert counts(table, key) == {b"reading_count": b"24", b"count_t": b"24"}
-    assert outcome.totals["windows_left"] == 1
+    assert outcome.totals["windows_unsure"] == 1
     assert listed(table) == {work_key(schema.tiers[0].window, "a", day_us)}
 
 
@@ -424,7 +424,7 @@ def test_a_foreign_row(bigtable, tmp_path):
     assert counts(table, older) == counts(table, b"agg#daily#a#2026-02-17") == one
     assert counts(table, newer)[b"reading_count"] == b"inf"
     assert not counts(table, b"agg#daily#a-1#2026-02-17")
-    assert outcome.totals["windows_left"] == 1
+    assert outcome.totals["windows_unsure"] == 1
     assert listed(table) == {work_key(schema.tiers[0].window, "a-1", schema.tiers[1].window.start_of(T))}
 
 
@@ -499,7 +499,7 @@ def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
     )
     for name, some in (("a", events), ("b", corrected)):
         outcome = load(plan(table, schema, write_delimited(tmp_path / f"{name}.pb", some), lateness=lateness))
-    assert outcome.totals.get("windows_left", 0) == left
+    assert outcome.totals.get("windows_unsure", 0) == left
     assert bool(listed(table)) == bool(left or lateness)
     found, expected = found_in(table), rows_of(schema, events if left else corrected)
     for tier in schema.tiers:

@@ -22,7 +22,7 @@ programs write, which have no number.
 import json
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -33,6 +33,7 @@ from pipeline.core.notation.documents import parse_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, named_values
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats, coverage
 from pipeline.core.windows import Window
@@ -50,6 +51,7 @@ SENSOR_ID, TIER, KIND = "sensor_id", "tier", "kind"
 
 VERSION = 1
 
+_OPTIONAL = ("coverage", "unit", "label")
 _SIZE = struct.Struct("<I")
 _MOST_BYTES = 2 << 20  # of the results in a batch
 
@@ -117,9 +119,14 @@ def read_batch(batch: bytes) -> Iterator[bytes]:
         yield batch[begin:end]
 
 
-def message_of(serialized: bytes, encoding: Encoding) -> Message:
-    """Returns the message that publishes a serialized result."""
+def message_of(serialized: bytes, encoding: Encoding, declared: Mapping[str, DeclaredMetric] | None = None) -> Message:
+    """Returns the message that publishes a serialized result, with the units and labels of declared metrics."""
     result = WindowResult.FromString(serialized)
+    if declared:
+        for metric in result.metrics:
+            if found := declared.get(metric.metric):
+                metric.unit, metric.label = found.unit or "", found.label or ""
+        serialized = result.SerializeToString()
     data = serialized if encoding == "protobuf" else json.dumps(_mapped(result), separators=(",", ":")).encode()
     return Message(
         data,
@@ -145,6 +152,7 @@ def result_json(data: bytes) -> dict[str, Any]:
         metrics = {
             each["metric"]: {"count": int(each["count"])}
             | ({"coverage": json_number(float(each["coverage"]))} if each.get("coverage") else {})
+            | {name: each[name] for name in ("unit", "label") if each.get(name)}
             | {one["name"]: json_number(float(one["value"])) for one in each["statistics"]}
             for each in found["metrics"]
         }
@@ -193,7 +201,7 @@ def _bounds(window: Window, start_us: int) -> tuple[str, str]:
 def _mapped(result: WindowResult) -> dict[str, Any]:
     """Returns a result in protobuf's JSON mapping, with the names of the protobuf file.
 
-    It has every field but a coverage that is not known.
+    It has every field but those of a metric that are not known: the coverage, the unit and the label.
     """
     return {
         "sensor_id": result.sensor_id,
@@ -207,7 +215,7 @@ def _mapped(result: WindowResult) -> dict[str, Any]:
                 "metric": each.metric,
                 "count": str(each.count),
                 "statistics": [{"name": one.name, "value": _mapped_number(one.value)} for one in each.statistics],
-                **({"coverage": each.coverage} if each.coverage else {}),
+                **{name: value for name in _OPTIONAL if (value := getattr(each, name))},
             }
             for each in result.metrics
         ],

@@ -15,6 +15,7 @@ from pipeline.core.results.window_results import (
     read_batch,
     result_json,
 )
+from pipeline.core.schema.declared_metric import DeclaredMetric
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
@@ -93,14 +94,15 @@ def test_json_is_protobufs_mapping():
     stats = stats_of(1.7e308, 1.7e308)
     stats.metrics["t"].total = float("inf")
     (serialized,) = published(PaneResult(0, "s", START_US, stats, "late"))
-    data = message_of(serialized, "json").data
-    result = WindowResult.FromString(serialized)
+    declared = {"t": DeclaredMetric("°C", "Hall")}
+    data = message_of(serialized, "json", declared).data
+    result = WindowResult.FromString(message_of(serialized, "protobuf", declared).data)
     assert json.loads(data) == json_format.MessageToDict(
         result, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     assert b"Infinity" in data
     assert json_format.Parse(data, WindowResult()) == result
-    assert result_json(data) == result_json(serialized)
+    assert result_json(data) == result_json(result.SerializeToString())
     assert result_json(data)["metrics"]["t"]["sum"] == "inf"
 
 
@@ -117,6 +119,17 @@ _GOOD = (
     b'{"reading_count":%s,"metrics":[{"metric":"t","count":%s,"statistics":[]}],"sensor_id":%s,"tier":"1h",'
     b'"window_start":"x","window_end":"x","kind":"late","event_id":"x"}'
 )
+
+
+def test_the_unit_and_the_label():
+    """Messages have those that the schema declares, in both encodings; other metrics have none."""
+    schema = parse_schema('[metrics.t]\nunit = "°C"\nlabel = "Hall"')
+    (batch,) = batches_of([PaneResult(0, "s", START_US, stats_of(1.0), "late")], schema.tiers, START_US, 0)
+    (serialized,) = read_batch(batch)
+    for encoding in ENCODINGS:
+        metric = result_json(message_of(serialized, encoding, schema.declared).data)["metrics"]["t"]
+        assert (metric["unit"], metric["label"]) == ("°C", "Hall")
+        assert not {"unit", "label"} & result_json(message_of(serialized, encoding).data)["metrics"]["t"].keys()
 
 
 @pytest.mark.parametrize(
