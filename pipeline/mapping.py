@@ -359,7 +359,9 @@ def draft(
         text = _of_type(message, descriptors)
     else:
         sampled = _read(sample) if sample else _pulled(str(subscription))
-        text, show = _of_sample(sampled, time_zone or "", None if sample else datetime.now(UTC))
+        text, show = _of_sample(
+            sampled, time_zone or "", None if sample and is_record_file(sample) else datetime.now(UTC)
+        )
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -148,8 +148,8 @@ class Summary:
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
         if dropped := self._of(metrics.READINGS_DROPPED):
-            see = f"; see {dead_letters}" if dead_letters else ""
-            click.echo(f"{counted(dropped, 'reading')} left out, since they are not valid; their events were kept{see}")
+            see = f"; {dead_letters} has one of each metric and reason a minute" if dead_letters else ""
+            click.echo(f"invalid readings that were left out of their events: {dropped:,}{see}")
         if replaced := self._of(metrics.REPLACED_TIMES):
             click.echo(f"times that are not plausible, replaced by the next of a mapping's list: {replaced:,}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"

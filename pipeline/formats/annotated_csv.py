@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pipeline.formats.csv_rows import Row, header_names, spanning
+from pipeline.formats.csv_rows import ANNOTATIONS, Row, header_names, spanning
 from pipeline.formats.lines import MappedRecord, Refusal, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import Malformed, UnreadableFile, check_encoding, is_missing, parse_number
@@ -32,7 +32,8 @@ def annotated_records(rows: Iterable[Row | Refusal], maker: MappedMaker) -> Iter
             continue
         first_line, last_line, fields = row
         if fields[0].startswith("#"):
-            annotations[fields[0]] = fields
+            if fields[0] in ANNOTATIONS:  # others are comments
+                annotations[fields[0]] = fields
         elif annotations or table is None:
             try:
                 table = _TypedTable(header_names(row, maker.csv.encoding), annotations, maker)

@@ -32,7 +32,7 @@ class FileDecoder:
     def __reduce__(self) -> tuple[type["FileDecoder"], tuple[str]]:
         return FileDecoder, (self.name,)
 
-    def failure(self, file: str, error: Exception) -> str:
+    def failure(self, file: str, error: BaseException) -> str:
         """Returns an exception of the function in one line, with its place. Logs the first of each place."""
         place = place_of(error)
         if place not in self._logged:
@@ -79,7 +79,7 @@ class DecodingMaker(EventMaker):
                 else:
                     raise TypeError(f"it yielded a {type(record).__name__}, not a SensorEvent or RefusedMessageError")
                 number += 1
-        except Exception as error:  # noqa: BLE001 (the decoder's code is the user's)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the decoder's code is the user's)
             stopped = True
             if opened.failure is None and isinstance(error, RefusedMessageError):
                 yield _refused(number + 1, error)

@@ -20,6 +20,7 @@ from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.alerts.alert_rows import FAMILY as ALERT_FAMILY
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.events.invalid_readings import RangeCheck
 from pipeline.core.panes.group_sizes import commit_problem
 from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy, format_policy, keeps_one_version, same_policy
@@ -80,10 +81,15 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
     """
     if not settings.launch_checks:
         schema = settings.declared.schema()
-        found = tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
+        targets = tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
     else:
-        found = tuple(_read_target(name, settings) for name in settings.tables)
-    return found
+        targets = tuple(_read_target(name, settings) for name in settings.tables)
+    if metric := RangeCheck(target.schema.ranges for target in targets).empty:
+        raise ServerError(
+            f"no reading of {metric} is valid in all tables: the ranges of [metrics.{metric}] in their schemas have no "
+            "number in common; change one with tidetable table apply, or write the tables by jobs of their own"
+        )
+    return targets
 
 
 def check_launch(settings: Settings, targets: Sequence[Target]) -> None:

@@ -294,6 +294,6 @@ def _print_summary(tally: _PublishCounts, topic: str, seconds: float, *, as_json
         f"{counted(tally.events, 'event')} in {counted(tally.messages, 'message')} published to {topic}, "
         f"{counted(tally.refused, 'line')} refused; "
         f"{f'{tally.skipped:,} skipped by the mapping; ' if tally.skipped else ''}"
-        f"{f'{tally.dropped:,} readings left out; ' if tally.dropped else ''}"
+        f"{counted(tally.dropped, 'reading') + ' left out; ' if tally.dropped else ''}"
         f"{seconds:.1f} s, {events_per_second:,.0f} events/s{'; interrupted' if tally.interrupted else ''}"
     )

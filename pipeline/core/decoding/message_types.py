@@ -375,7 +375,7 @@ class DecoderFunction:
                 raise TypeError(f"it yielded a {type(others[0]).__name__}, not a SensorEvent")
         except RefusedMessageError as refusal:
             raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = place_of(error)
             if place not in self._logged:  # once: a broken publisher may send thousands a second
                 self._logged.add(place)

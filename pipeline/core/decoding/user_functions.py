@@ -25,11 +25,11 @@ def imported_function(path: str, arguments: tuple[Any, ...], takes: str) -> Call
     module, _, name = path.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # the module's code is the user's
+    except (Exception, SystemExit) as error:  # the module's code is the user's
         raise MappingError(
             "", f"{path!r} is not a function of this environment, as module:function: {error_line(error)}"
         ) from error
-    if not callable(function) or inspect.iscoroutinefunction(function):
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise MappingError("", f"{path!r} is not a function that returns events")
     try:
         inspect.signature(function).bind(*arguments)
@@ -38,7 +38,7 @@ def imported_function(path: str, arguments: tuple[Any, ...], takes: str) -> Call
     return function
 
 
-def place_of(error: Exception) -> str:
+def place_of(error: BaseException) -> str:
     """Returns the function's file and the last line there that ran; nothing if the function's caller raised it."""
     _, *inside = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in inside if frame.filename == inside[0].filename]  # without the libraries that it calls

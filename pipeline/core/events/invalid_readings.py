@@ -87,7 +87,10 @@ def parse_range(value: object) -> tuple[float, float]:
 
 
 class RangeCheck:
-    """Checks events against the ranges of tables: a reading has to be in the range of each."""
+    """Checks events against the ranges of tables: a reading has to be in the range of each.
+
+    ``empty`` is a metric of which no reading is in the ranges of all tables; None without one.
+    """
 
     def __init__(self, ranges: Iterable[Mapping[str, tuple[float, float]]]) -> None:
         self._ranges: dict[str, tuple[float, float]] = {}
@@ -95,6 +98,7 @@ class RangeCheck:
             for metric, (least, greatest) in table_ranges.items():
                 before = self._ranges.get(metric, (-inf, inf))
                 self._ranges[metric] = max(least, before[0]), min(greatest, before[1])
+        self.empty = next((metric for metric, (least, greatest) in self._ranges.items() if least > greatest), None)
 
     def __bool__(self) -> bool:
         """Whether any metric has a range."""
@@ -157,8 +161,8 @@ def without_invalid(
 ) -> tuple[_Event, dict[str, BadData]] | BadData:
     """Returns the valid event that an event is without its invalid readings, and their problems; or why it is refused.
 
-    An event without valid readings is refused for the first problem. ``checked`` returns a valid event, or raises
-    BadData.
+    An event without valid readings, and without metadata that a table keeps, is refused for the first problem.
+    ``checked`` returns a valid event, or raises BadData.
     """
     lost: dict[str, BadData] = {}
     problem: BadData = invalid_readings
@@ -167,12 +171,12 @@ def without_invalid(
             return refusal
         lost |= problem.problems
         event = _without(event, problem.problems)
-        if not event.readings:  # type: ignore[attr-defined]
-            return next(iter(lost.values()))
         try:
-            return checked(event), lost
+            return checked(event), lost  # without readings, the metadata may be an event
         except BadData as error:
             problem = error.with_traceback(None)
+            if problem.reason is Reason.NO_READINGS:
+                return next(iter(lost.values()))
     return problem
 
 

@@ -19,6 +19,8 @@ def parse_form(data: bytes) -> dict[str, str | None]:
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
     for pair in text.split("&"):
+        if not pair and text:  # a & at the end
+            continue
         name, equals, value = pair.partition("=")
         if not equals:
             raise ValueError(f"{shown(pair)} is not a field, like name=value")

@@ -201,7 +201,7 @@ def _bounds(window: Window, start_us: int) -> tuple[str, str]:
 def _mapped(result: WindowResult) -> dict[str, Any]:
     """Returns a result in protobuf's JSON mapping, with the names of the protobuf file.
 
-    It has every field but those of a metric that are not known: the coverage, the unit and the label.
+    It has every field but a metric's coverage, unit and label if these are not known.
     """
     return {
         "sensor_id": result.sensor_id,

@@ -1,6 +1,7 @@
 """The schema of a table: row keys, layout, families, tiers, and garbage collection."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -221,8 +222,10 @@ class TableSchema:
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """The names of metrics for people; no row depends on them."""
-        return {metric: declared.label for metric, declared in self.declared.items() if declared.label}
+        """The names of metrics for people, with the metric behind a name of several; no row depends on them."""
+        named = {metric: declared.label for metric, declared in self.declared.items() if declared.label}
+        times = Counter(named.values())
+        return {metric: f"{label} [{metric}]" if times[label] > 1 else label for metric, label in named.items()}
 
     @cached_property
     def ranges(self) -> Mapping[str, tuple[float, float]]:

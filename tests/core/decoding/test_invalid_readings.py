@@ -46,14 +46,16 @@ def test_an_event_loses_invalid_readings_and_keeps_the_others():
 
 
 def test_an_event_without_valid_readings_is_refused():
-    """The first problem is the reason, whether or not the event has metadata; another problem of the event counts."""
+    """The first problem is the reason; another problem of the event counts. Metadata may be an event of its own."""
     late = sensor_event("s", LATEST_US + 1, {"a": math.nan, "b": 1.0}, {})
     of_name = sensor_event("s", T, {"a": math.nan, "no name": 1.0}, {})
     lost = sensor_event("s", T, {"a": 100.0, "b": math.nan}, {"m": "x"})
-    found = BuiltIn().decode(message_of([late, of_name, lost]), LATEST_US, [RANGES], metadata_alone=True)
+    found = BuiltIn().decode(message_of([late, of_name, lost]), LATEST_US, [RANGES])
     assert (found.events, found.dropped) == ([], 0)
     reasons = [problem.reason for _, problem in found.refused]
     assert reasons == [Reason.EVENT_TIME_IN_FUTURE, Reason.INVALID_METRIC_NAME, Reason.NON_FINITE_VALUE]
+    (kept,) = BuiltIn().decode(message_of([lost]), LATEST_US, [RANGES], metadata_alone=True).events
+    assert (kept.readings, kept.metadata) == ({}, {"m": "x"})
 
 
 def test_a_schema_may_refuse_the_event():

@@ -80,7 +80,7 @@ class _Draft:
         self._message = message
         self._source = source
         self._notations = notations or {}  # of the times that samples have
-        self._places = [place for place in found if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
+        self._places = [place for place in found if 0 < len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
         self._zips = self._put_lists_together(lengths or {})
         self._each = self._chosen()
         found = self._places = [
@@ -159,7 +159,8 @@ class _Draft:
         these are known.
         """
         zips = {}
-        lists = [place for place in self._places if place.steps[-1] == MANY and not _wild(place.steps[-2:-1])]
+        lists = [place for place in self._places if place.steps[1:] and place.steps[-1] == MANY]
+        lists = [place for place in lists if not _wild(place.steps[-2:-1])]
         for around in dict.fromkeys(place.steps[:-2] for place in lists if place.kind):
             rows = {
                 place: replace(place, steps=(*around, MANY, place.steps[-2]))
@@ -316,6 +317,9 @@ class _Draft:
             return f"time = {sources[0] if sources else published} # {note}"
         if not sources:
             return 'time = "$publish_time" # guess: no field looks like a time'
+        is_named = not self._each.steps or self._each.name
+        if not is_named and any(map(self._in_element, self._times)):  # elements without a time would be one event
+            return f"time = {sources[0] if len(sources) == 1 else '[' + ', '.join(sources) + ']'} # {note}"
         note += "; a message without a plausible time takes the last one"
         return f'time = [{", ".join(sources)}, "$publish_time"] # {note}'
 

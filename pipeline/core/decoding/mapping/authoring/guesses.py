@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from pipeline.core.decoding.mapping.authoring.places import Place
+from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place
 from pipeline.core.decoding.mapping.compiling.execution import rewritten
 from pipeline.core.decoding.mapping.language.model import UNITS
 from pipeline.core.decoding.mapping.values.nodes import Leaf
@@ -82,7 +82,7 @@ def sensor_rank(place: Place) -> int:
 
 def time_rank(place: Place) -> int:
     """Returns how likely a field is the time of the readings, up to 100; 0 for not at all."""
-    fit = rank(TIMES, place.steps[-1])
+    fit = rank(TIMES, place.steps[-1]) if place.steps else 0
     if place.kind == "timestamp":
         return _less_deep(5 + (fit or 2), place)
     return _less_deep(fit, place) if place.kind in ("int", "double", "float", "string") else 0
@@ -110,7 +110,7 @@ def unit_of(place: Place) -> tuple[str, bool]:
 
 def is_reading(place: Place) -> bool:
     """Returns whether a field measures something, by its name: a number, but no id, counter of messages or time."""
-    name = next(step for step in reversed(place.steps) if step.isidentifier())
+    name = next((step for step in reversed(place.steps) if step not in (MANY, ENTRY)), "")
     is_number = place.kind in ("double", "float", "int", "bool", "duration")
     return is_number and not fits(NO_READING, name) and not time_rank(place)
 

@@ -56,6 +56,8 @@ _SENTINELS = frozenset({-999.0, -9999.0, -99999.0, -99.9, -999.9})
 _EXTREMES = frozenset({99.0, 999.0, 9999.0, 99999.0, 999.9, 9999.9, 85.0, -127.0, 65535.0, 32767.0, -32768.0})
 _MOST_DISTINCT = 3  # examples of texts
 _NUMBERS = 0.9  # the share of numbers in a column of readings
+_SECRET = re.compile(r"passw(or)?d|passkey|secret|token|api_?key")
+_OFFSET = re.compile(r"(?:utc|gmt)\s*([+-][0-9]{1,2})(?::?([0-9]{2}))?", re.IGNORECASE)  # at the end of a header
 _SUFFIX = re.compile(r"[+-]?[0-9][0-9.,']*\s*([^0-9\s.,'][^0-9]*)")
 
 _IN_BRACKETS = re.compile(r".*([\[(])\s*(?![0-9]*\s*[\])])([^()\[\]]{1,32}?)\s*[)\]]\s*")
@@ -63,6 +65,13 @@ _UNIT_TEXT = re.compile(  # a symbol of units, or a prefix and a unit
     r"\S{0,9}[°%‰Ωµμ²³/]\S{0,9}|[kmMGcdh]?(?:W|Wh|V|A|VA|var|Pa|bar|Hz|m|g|l|L|J|K|N|s)"
     r"|[dD]eg ?[CF]|C|F|min|h|d|dBm?|lux|lx|pp[mb]|mph|in|ft"
 )
+
+
+def _zone_in(header: str) -> str:
+    """Returns the zone of the times below a header, such as ``Time, GMT-05:00``; empty if it has none."""
+    if offset := _OFFSET.search(header):
+        return f"Etc/GMT{-int(offset[1]):+d}" if offset[2] in (None, "00") else ""  # west is positive there
+    return "UTC" if re.search("utc|gmt", header, re.IGNORECASE) else ""
 
 
 class NumberNotation(NamedTuple):
@@ -376,7 +385,7 @@ class _RowsDraft:
             keys["interval"] = toml_text(notation.interval)
         if time_format:
             keys["format"] = toml_text(time_format)
-        if notation.swapped and not clock:
+        if notation.swapped:
             doubts.append(f"or day and month the other way round, {notation.swapped}")
         inline = ", ".join(f"{key} = {value}" for key, value in keys.items())
         if (notation.is_local or clock) and (zoned := self._zone_column()):
@@ -387,13 +396,12 @@ class _RowsDraft:
             )
             return f"time = [{', '.join(sources)}]{_doubt(*doubts, 'are these the zones of its abbreviations?')}"
         if notation.is_local or clock:
-            is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
             is_german = time_format.startswith("%d.%m.") and any(
                 _OF_GERMAN.search(column.name) for column in self._columns
             )
-            zone = self._zone or ("Europe/Berlin" if is_german and not is_utc else "UTC")
-            keys["time_zone"] = toml_text(zone)
-            if not self._zone and not is_utc:
+            named = _zone_in(first.name)
+            keys["time_zone"] = toml_text(self._zone or named or ("Europe/Berlin" if is_german else "UTC"))
+            if not self._zone and named != "UTC":
                 doubts.append("its times have no offset: is this their time zone?")
         if notation.is_date and not clock:
             doubts.append("it has dates without a time of day")
@@ -496,6 +504,8 @@ class _RowsDraft:
             name = column.slug
             if not column.values:
                 left_out.append((column, "it is empty"))
+            elif _SECRET.search(name.lower()):
+                left_out.append((column, "it looks like a secret"))
             elif _ROW_NUMBERS.fullmatch(name.lower()) and self._is_row_number(column):
                 left_out.append((column, "it counts the records"))
             elif self._name and (

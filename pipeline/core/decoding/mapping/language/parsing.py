@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -459,10 +460,19 @@ def _units(key: str, value: Any) -> tuple[UnitScale, ...]:
         where = f"{key}.{unit}"
         table = written if isinstance(written, dict) else {"scale": written}
         _check_keys(where, table, ("scale", "offset"))
-        scale = _parsed(where, table, {"scale": _decimal, "offset": _decimal})
-        scales.append(UnitScale(unit.strip(), scale.get("scale", Decimal(1)), scale.get("offset", Decimal(0))))
+        own = _parsed(where, table, {"scale": _decimal, "offset": _decimal})
+        scales.append(UnitScale(unit.strip(), own.get("scale", Decimal(1)), own.get("offset", Decimal(0))))
     if not 0 < len(scales) <= _MAX_UNITS:
         raise MappingError(key, f"it takes 1 to {_MAX_UNITS} units, like {{ kWh = 1, Wh = 0.001 }}")
+    by_unit: dict[str, UnitScale] = {}
+    for scale in scales:
+        if len(scale.unit) > MAX_UNIT:
+            raise MappingError(f"{key}.{scale.unit:.80}", f"a unit has at most {MAX_UNIT} characters")
+        if not scale.scale:
+            raise MappingError(f"{key}.{scale.unit}", "a factor of 0 makes every reading the same")
+        same = by_unit.setdefault(unicodedata.normalize("NFKC", scale.unit), scale)
+        if same[1:] != scale[1:]:
+            raise MappingError(f"{key}.{scale.unit}", f"it is the same unit as {same.unit}, with another factor")
     return tuple(scales)
 
 

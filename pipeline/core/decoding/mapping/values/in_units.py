@@ -11,7 +11,7 @@ from pipeline.core.decoding.mapping.language.model import Mapping, MappingError,
 from pipeline.core.decoding.mapping.values.conversions import leaf_text, number_of, or_left_out, without_nulls
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.notation.text import shown
+from pipeline.core.notation.text import MAX_UNIT, shown
 
 _NUMBER_AND_UNIT = re.compile(r"([+-]?(?:[0-9.,' ]*[0-9.,])?(?:[eE][+-]?[0-9]+)?)(.*)", re.DOTALL)
 
@@ -87,5 +87,9 @@ def _parts(value: Any) -> tuple[Any, str | None]:
 
 
 def _normal(unit: str) -> str:
-    """Returns a unit in the one form of its characters: µ and m³ have two."""
-    return unicodedata.normalize("NFKC", unit.strip())
+    """Returns a unit in the one form of its characters: µ and m³ have two. A text longer than any unit stays as it is.
+
+    The time of Python's normalization is quadratic.
+    """
+    unit = unit.strip()
+    return unicodedata.normalize("NFKC", unit) if len(unit) <= MAX_UNIT else unit

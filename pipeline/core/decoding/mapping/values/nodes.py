@@ -105,6 +105,9 @@ def parse_documents(data: str | bytes, where: str, most: int, *, exact: bool = F
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
             json.dumps(documents, ensure_ascii=False).encode()
         return documents
+    except UnicodeEncodeError as error:
+        character = error.object[error.start].encode("ascii", "backslashreplace").decode()
+        raise BadData(Reason.UNPARSEABLE, f"{where} has {character}, half a character, in a text") from None
     except ValueError as error:  # also of text that is not UTF-8
         problem = " ".join(str(error).split())
         if data[:2] == b"\x1f\x8b":

@@ -2,6 +2,7 @@
 
 import tomllib
 
+import pytest
 from hypothesis import given
 
 from pipeline.core.decoding.mapping.authoring.check import check
@@ -92,7 +93,7 @@ def test_elements_with_a_time():
         "message": "acme.Report",
         "each": "samples[]",
         "sensor": "device_id",
-        "time": [{"path": ".at_ms", "unit": "ms"}, "$publish_time"],
+        "time": {"path": ".at_ms", "unit": "ms"},
         "readings": {"celsius": ".celsius"},
         "metadata": {"quality": ".quality", "site": "site"},
     }
@@ -170,7 +171,7 @@ def test_series_of_protobuf():
     assert document["readings"] == {"ecg": "."}
     document = drafted("message Report { string id = 1; repeated int64 time_ms = 2; repeated double load = 3; }")
     assert document["zip"] == ["time_ms[]", "load[]"]
-    assert document["time"] == [{"path": ".time_ms", "unit": "ms"}, "$publish_time"]
+    assert document["time"] == {"path": ".time_ms", "unit": "ms"}
 
 
 def test_series_of_json():
@@ -181,7 +182,7 @@ def test_series_of_json():
         return tomllib.loads(draft_of_json([value], "a sample"))
 
     document = drafted_of({"id": "a", "hourly": hourly, "hourly_units": {"time": "iso8601"}})
-    assert (document["zip"], document["time"]) == ("hourly.*[]", [".time", "$publish_time"])
+    assert (document["zip"], document["time"]) == ("hourly.*[]", ".time")
     assert document["readings"] == {"rain": ".rain", "temp": ".temp"}
     document = drafted_of([{"id": "a", "hourly": {**hourly, "codes": [1]}}])
     assert document["zip"] == [f"[].hourly.{name}[]" for name in hourly]
@@ -233,3 +234,11 @@ def test_every_draft_compiles(types: Descriptors):
     """Whatever the type, its draft passes the check, and gives no name twice."""
     report = check(parse_mapping(draft(types, generated.ROOT)), types)
     assert (report.problems, report.same_name) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "value", [{"id": "a", "soil-temp": 21.5, "gps": {"lat": 1}}, [[1_771_324_200, 21.5]], [21.5], 5]
+)
+def test_any_json_has_a_draft(value):
+    """Names that are no identifiers, and documents without any name, are no crash."""
+    assert 'message = "json"' in draft_of_json([value], "a sample")

@@ -178,7 +178,7 @@ def test_bytes_that_hold_json(mapped):
         b'{"a": "\\ud800"}',
         b"[" * 100_000,
     ):
-        with pytest.raises(BadData, match="raw is") as error:
+        with pytest.raises(BadData, match=r"raw (is|has)") as error:
             mapped(text, {"time": T, "raw": raw})
         assert error.value.reason is Reason.UNPARSEABLE
     assert mapped(text, {"time": T, "raw": b'{"a": "\\ud83d\\ude00", "b": 2, "c": "\\\\ud800"}'}).events[

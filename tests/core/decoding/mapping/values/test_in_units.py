@@ -111,3 +111,9 @@ def test_wrong_places_of_units_and_times(mapper, types):
         mapper('skip_if = { path = "$time", before = "2026-03-01" }\n' + HEAD + 'r = "v"')
     with pytest.raises(MappingError, match=r"readings\.r\.units: double is no text with a unit; name the unit's field"):
         mapper(HEAD.replace("json", "fleet.Kinds").replace('"s"', '"text"') + 'r = { path = "f64", units = { W = 1 } }')
+
+
+def test_a_hostile_unit_takes_no_time(readings):
+    """Python's normalization of a text is quadratic; no unit is as long."""
+    with pytest.raises(BadData, match="its units are"):
+        readings(HEAT, v=1, uom="\u0301\u0316" * 1_000_000)
