@@ -106,7 +106,7 @@ def binary(mapped: MappedType, name: str, document: dict[str, Any]) -> bytes:
 def decoded(mapped: MappedType, payload: bytes, attributes: dict[str, str] | None = None) -> Decoded:
     """Returns what a job makes of a payload."""
     message = Message(payload, attributes or {}, "", datetime.fromisoformat(NOW))
-    return mapped.decode(message, parse_time(NOW), [])
+    return mapped.decode(message, parse_time(NOW))
 
 
 def events_of(result: Decoded) -> list[dict[str, Any]]:
@@ -169,7 +169,7 @@ def test_a_simulated_fleet_sends_such_messages(section):
     assert len({event.sensor_id for one in valid for event in one.events}) == 3
     for message, events, _ in valid:
         assert message.attributes["message_type"] == mapped.name
-        result = mapped.decode(message, parse_time(NOW), [])
+        result = mapped.decode(message, parse_time(NOW))
         assert not result.refused
         for meant, made in zip(events, result.events, strict=True):
             assert (meant.sensor_id, meant.event_time.ToMicroseconds()) == made[:2]

@@ -59,7 +59,7 @@ def read(mapping: str, payload: Any, attributes: dict[str, str] | None = None, d
     mapped = MappedType("page.toml", mapping, descriptors)
     mapped.compile()
     try:
-        decoded = mapped.decode(message, parse_time("2027-01-01"), [])
+        decoded = mapped.decode(message, parse_time("2027-01-01"))
     except BadData as problem:
         return Result([], [problem.reason], [problem.detail], 0)
     problems = [problem for _, problem in decoded.refused]

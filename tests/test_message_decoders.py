@@ -65,7 +65,7 @@ def decoder(environment, monkeypatch) -> DecoderFunction:
 
 
 def decode(decoder: DecoderFunction, data: bytes) -> Decoded:
-    return decoder.decode(Message(data, {"site": "north"}), LATEST_US, [])
+    return decoder.decode(Message(data, {"site": "north"}), LATEST_US)
 
 
 FRAME = bytes.fromhex(re.findall(r"bytes\.fromhex\(\"(.+?)\"\)", PAGE)[0])

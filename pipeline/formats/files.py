@@ -175,7 +175,7 @@ def open_records(
         except DecodeError:
             return (record,)
         validate_one = partial(validate, metadata_alone=metadata_alone)
-        events, _, dropped = valid_events([event], validate_one, now_us() + MAX_FUTURE_US, ())
+        events, _, dropped = valid_events([event], validate_one, now_us() + MAX_FUTURE_US)
         return [*left_out_of(record.line, *losses_of(dropped, Message(b"", {}))), *events] if events else (record,)
 
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:

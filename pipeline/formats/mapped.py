@@ -18,7 +18,7 @@ from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRun
 from pipeline.core.decoding.file_names import FILE, file_attributes
 from pipeline.core.decoding.mapping.language.model import INFLUX, JSON, PLAIN_TYPES, CsvFormat, Source, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
-from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes, TableRules
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sensor_event
@@ -241,7 +241,9 @@ def published(
         try:
             now = now_us()
             dated = message._replace(publish_time=to_datetime(now)) if is_message else message
-            decoded = maker.types.of(dated).decode(dated, now + MAX_FUTURE_US, (), metadata_alone=metadata_alone)
+            decoded = maker.types.of(dated).decode(
+                dated, now + MAX_FUTURE_US, TableRules(metadata_alone=metadata_alone)
+            )
             for _, problem in decoded.refused:
                 raise problem
         except BadData as problem:
@@ -270,7 +272,7 @@ def _with_file(record: MappedRecord, named: Mapping[str, str]) -> MappedRecord:
 def _event_of(mapped: MappedType, message: Message) -> Event | None:
     """Returns the event of a record; None if it has none, or is refused."""
     try:
-        return next(iter(mapped.decode(message, LATEST_US, (), metadata_alone=True).events), None)
+        return next(iter(mapped.decode(message, LATEST_US, TableRules(metadata_alone=True)).events), None)
     except BadData:
         return None
 

@@ -51,7 +51,7 @@ def _simulated(
 
 def _reason(types: MessageTypes, message: Message) -> Reason:
     try:
-        types.of(message).decode(message, LATEST_US, [])
+        types.of(message).decode(message, LATEST_US)
     except BadData as problem:
         return problem.reason
     raise AssertionError("a message without its last byte is valid")

@@ -23,7 +23,7 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.decoding.message_types import Check, Decoded, MessageTypes, valid_events
+from pipeline.core.decoding.message_types import Check, Decoded, MessageTypes, TableRules, valid_events
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
 from pipeline.core.events.event import Event
 from pipeline.core.events.invalid_readings import Invalid, RangeCheck
@@ -81,13 +81,13 @@ class Decoder:
         self._read_attributes = self._types.attribute_names
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
-        self._checks: list[Check] = [schema.check for schema in schemas if not schema.accepts_all_events]
+        checks: list[Check] = [schema.check for schema in schemas if not schema.accepts_all_events]
         if ranges := RangeCheck(schema.ranges for schema in schemas):
-            self._checks.insert(0, ranges)
+            checks.insert(0, ranges)
+        metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
         refuses = any(schema.invalid is Invalid.REFUSE_EVENT for schema in schemas)
-        self._invalid = Invalid.REFUSE_EVENT if refuses else Invalid.DROP_READING
+        self._rules = TableRules(checks, metadata_alone, Invalid.REFUSE_EVENT if refuses else Invalid.DROP_READING)
         self._sampled: dict[tuple[Reason, str], int] = {}  # when the last letter about a metric and reason was written
-        self._metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
         names = [
             metrics.MESSAGES,
             metrics.EMPTY_BATCHES,
@@ -127,11 +127,10 @@ class Decoder:
         events: list[Event] = []
         dead_letters: list[Message] = []
         counts, latest_us, type_of = self._counts.of, now_us + self._max_future_us, self._types.of
-        checks, metadata_alone, invalid = self._checks, self._metadata_alone, self._invalid
         for element in elements:
             counts[metrics.MESSAGES] += 1
             if isinstance(element, CheckedEvents):
-                of_file, problems, dropped = valid_events(element.events, _itself, latest_us, checks, invalid)
+                of_file, problems, dropped = valid_events(element.events, _itself, latest_us, self._rules)
                 events += of_file
                 for position, problem in problems:
                     dead_letters += self._refuse(element.message_at(position), problem, now_us)
@@ -143,9 +142,7 @@ class Decoder:
             message_type = None
             try:
                 message_type = type_of(message)
-                decoded = message_type.decode(
-                    message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid
-                )
+                decoded = message_type.decode(message, latest_us, self._rules)
             except BadData as problem:
                 decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
             name, of_message, refused, skipped, unknown_fields, dropped_readings, losses, replaced_times = decoded

@@ -178,7 +178,7 @@ def test_numbers_in_german_notation(number: Decimal) -> None:
         record = MappedMaker([mapped]).of_object(
             {"Messstelle": "a", "Zeit": "17.02.2026 09:00", "Temp. °C": text, "Durchfluß": None}
         )
-        decoded = mapped.decode(record.message, LATEST_US, ())
+        decoded = mapped.decode(record.message, LATEST_US)
         assert [event.readings for event in decoded.events] == [{"temperature": float(number)}]
 
 

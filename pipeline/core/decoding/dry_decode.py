@@ -81,7 +81,7 @@ class Trials:
         is_mapped = isinstance(one, (MappedType, DecoderFunction))
         tried = Trial(one.name, is_mapped, _json_of(one, message), [], [], is_assumed=is_assumed)
         try:
-            decoded = one.decode(message, latest_us, ())
+            decoded = one.decode(message, latest_us)
         except BadData as problem:
             return tried._replace(problems=[problem])
         problems = [problem for _, problem in decoded.refused]

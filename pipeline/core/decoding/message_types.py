@@ -66,28 +66,36 @@ class Decoded(NamedTuple):
     replaced_times: Sequence[BadData] = ()
 
 
+class TableRules(NamedTuple):
+    """The rules by which a job's tables take events.
+
+    Attributes:
+        checks: the checks of the tables.
+        metadata_alone: whether the tables keep events of metadata alone.
+        invalid: the fate of events with readings that are not finite or out of their range.
+    """
+
+    checks: Sequence[Check] = ()
+    metadata_alone: bool = False
+    invalid: Invalid = Invalid.DROP_READING
+
+
+ANY_TABLE = TableRules()
+"""The rules of a table that takes every valid event."""
+
+
 class MessageType(Protocol):
     """Reads messages of a type."""
 
     name: str
 
-    def decode(
-        self,
-        message: Message,
-        latest_us: int,
-        checks: Sequence[Check],
-        *,
-        metadata_alone: bool = False,
-        invalid: Invalid = Invalid.DROP_READING,
-    ) -> Decoded:
+    def decode(self, message: Message, latest_us: int, rules: TableRules = ANY_TABLE) -> Decoded:
         """Returns what a message of this type contains. Raises BadData if the message as a whole is refused.
 
         Args:
             message: the message.
             latest_us: the latest event time allowed, inclusive.
-            checks: the checks of the tables.
-            metadata_alone: whether the tables keep events of metadata alone.
-            invalid: the fate of events with readings that are not finite or out of their range.
+            rules: the rules of the tables.
         """
 
 
@@ -95,8 +103,7 @@ def valid_events(
     found: Iterable[_Raw],
     validate: Callable[[_Raw, int], Event],
     latest_us: int,
-    checks: Sequence[Check],
-    invalid: Invalid = Invalid.DROP_READING,
+    rules: TableRules = ANY_TABLE,
 ) -> tuple[list[Event], list[tuple[int, BadData]], DroppedReadings | None]:
     """Returns the valid events that every table can store, the positions of the others with their problems, and losses.
 
@@ -106,6 +113,7 @@ def valid_events(
     events: list[Event] = []
     problems: list[tuple[int, BadData]] = []
     dropped: DroppedReadings | None = None
+    checks = rules.checks
     for position, one in enumerate(found):
         try:
             event = validate(one, latest_us)
@@ -117,7 +125,7 @@ def valid_events(
             events.append(event)
             continue
         if isinstance(problem, InvalidReadings):
-            kept = without_invalid(one, problem, partial(_checked, validate, latest_us, checks), invalid)
+            kept = without_invalid(one, problem, partial(_checked, validate, latest_us, checks), rules.invalid)
             if not isinstance(kept, BadData):
                 event, lost = kept
                 events.append(event)
@@ -157,15 +165,7 @@ class BuiltIn:
         self._refuses = unknown_fields == "refuse"
         self._marks_batches = marks_batches  # of messages without the attribute message_type
 
-    def decode(
-        self,
-        message: Message,
-        latest_us: int,
-        checks: Sequence[Check],
-        *,
-        metadata_alone: bool = False,
-        invalid: Invalid = Invalid.DROP_READING,
-    ) -> Decoded:
+    def decode(self, message: Message, latest_us: int, rules: TableRules = ANY_TABLE) -> Decoded:
         """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own.
 
         A batch with more than ``MAX_PROBLEMS`` of them is refused as a whole, once: a letter for each would be hundreds
@@ -178,11 +178,11 @@ class BuiltIn:
         if isinstance(parsed, SensorEventBatch):
             protos = parsed.events
             unknown += sum([len(UnknownFieldSet(proto)) for proto in protos])
-        validate_one: _Validate = _validate_or_metadata if metadata_alone else validate
+        validate_one: _Validate = _validate_or_metadata if rules.metadata_alone else validate
         if unknown and self._refuses:
             unknown, validate_one = 0, partial(_validate_known, validate_one)
             _check_known(parsed)
-        events, problems, dropped = valid_events(protos, validate_one, latest_us, checks, invalid)
+        events, problems, dropped = valid_events(protos, validate_one, latest_us, rules)
         if len(problems) > MAX_PROBLEMS:
             refused = refused_once(message, [problem for _, problem in problems])
         else:
@@ -277,22 +277,14 @@ class MappedType:
         except BadData:
             return False
 
-    def decode(
-        self,
-        message: Message,
-        latest_us: int,
-        checks: Sequence[Check],
-        *,
-        metadata_alone: bool = False,
-        invalid: Invalid = Invalid.DROP_READING,
-    ) -> Decoded:
+    def decode(self, message: Message, latest_us: int, rules: TableRules = ANY_TABLE) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, with the number of its problems."""
         if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
-            return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone, invalid=invalid)
+            return of_run.decode(message, latest_us, rules)
         content, mapper = self.parse(message)
-        mapped = mapper.map(message, content, latest_us, metadata_alone=metadata_alone)
-        validate = partial(valid_event, metadata_alone=metadata_alone)
-        events, problems, dropped = valid_events(mapped.events, validate, latest_us, checks, invalid)
+        mapped = mapper.map(message, content, latest_us, metadata_alone=rules.metadata_alone)
+        validate = partial(valid_event, metadata_alone=rules.metadata_alone)
+        events, problems, dropped = valid_events(mapped.events, validate, latest_us, rules)
         for index, problem in problems:
             made = mapped.events[index]
             if problem.reason is Reason.NO_READINGS:
@@ -358,15 +350,7 @@ class DecoderFunction:
     def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
         return DecoderFunction, (self.name,)
 
-    def decode(
-        self,
-        message: Message,
-        latest_us: int,
-        checks: Sequence[Check],
-        *,
-        metadata_alone: bool = False,
-        invalid: Invalid = Invalid.DROP_READING,
-    ) -> Decoded:
+    def decode(self, message: Message, latest_us: int, rules: TableRules = ANY_TABLE) -> Decoded:
         """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
         data = unpacked(message.data, message.attributes)
         try:
@@ -383,8 +367,8 @@ class DecoderFunction:
             raise BadData(Reason.DECODER_FAILED, f"{place}{error_line(error)}") from error
         if len(protos) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
-        validate_one = _validate_or_metadata if metadata_alone else validate
-        events, problems, dropped = valid_events(protos, validate_one, latest_us, checks, invalid)
+        validate_one = _validate_or_metadata if rules.metadata_alone else validate
+        events, problems, dropped = valid_events(protos, validate_one, latest_us, rules)
         refused = refused_once(message, [problem for _, problem in problems])
         return Decoded(self.name, events, refused, 0, 0, *losses_of(dropped, message))
 

@@ -110,7 +110,7 @@ def test_a_revision_that_came_later(server):
         message = Message(
             data, {"googclient_schemarevisionid": later, "dead_letter_publish_time": "2026-01-01T00:00:00Z"}
         )
-        (event,) = mapped.decode(message, 2**62, []).events
+        (event,) = mapped.decode(message, 2**62).events
         assert dict(event.readings) == {"celsius": 1.5, "kelvin": 2.5}
     assert server.gets == [f"{PATH}@{later}"]
 
@@ -124,7 +124,7 @@ def test_a_revision_that_does_not_exist(server, revision, requests):
     server.gets.clear()
     for _ in range(2 if revision else 0):
         with pytest.raises(BadData) as refusal:
-            mapped.decode(Message(b"", {"dead_letter_googclient_schemarevisionid": revision}), 2**62, [])
+            mapped.decode(Message(b"", {"dead_letter_googclient_schemarevisionid": revision}), 2**62)
         assert refusal.value.reason is Reason.UNKNOWN_REVISION
         assert PATH in refusal.value.detail
     assert len(server.gets) == requests
@@ -136,7 +136,7 @@ def test_a_later_revision_that_cannot_be_used(server):
     mapped = MappedType("m.toml", MAPPING, load_schema(PATH))
     for revision in (server.commit("message Report {"), server.commit("{}", Schema.Type.AVRO)):
         with pytest.raises(BadData) as refusal:
-            mapped.decode(Message(b"", {"googclient_schemarevisionid": revision}), 2**62, [])
+            mapped.decode(Message(b"", {"googclient_schemarevisionid": revision}), 2**62)
         assert refusal.value.reason is Reason.UNKNOWN_REVISION
 
 

@@ -60,7 +60,7 @@ def _message(proto, encoding):
 def _outcome(message_type, message, latest_us=LATEST_US):
     """Returns the valid events, and the reasons of what is refused."""
     try:
-        decoded = message_type.decode(message, latest_us, [])
+        decoded = message_type.decode(message, latest_us)
     except BadData as problem:
         return [], {problem.reason}
     return [event[:5] for event in decoded.events], {problem.reason for _, problem in decoded.refused}

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pipeline.core.decoding.message_types import BuiltIn, MappedType
+from pipeline.core.decoding.message_types import BuiltIn, MappedType, TableRules
 from pipeline.core.events.event import LATEST_US, serialized
 from pipeline.core.events.invalid_readings import Invalid, RangeCheck
 from pipeline.core.events.message import Message, message_of, sensor_event
@@ -25,7 +25,7 @@ RANGES = RangeCheck([{"a": (0.0, 9.0), "c": (-1.0, 5.0)}, {"a": (5.0, 99.0)}])
 def decoded(*readings, checks=(RANGES,), **options):
     """Decodes a batch of events of one sensor."""
     events = [sensor_event("s", T + position, of_event, {}) for position, of_event in enumerate(readings)]
-    return BuiltIn().decode(message_of(events), LATEST_US, checks, **options)
+    return BuiltIn().decode(message_of(events), LATEST_US, TableRules(checks, **options))
 
 
 def losses(found):
@@ -50,11 +50,11 @@ def test_an_event_without_valid_readings_is_refused():
     late = sensor_event("s", LATEST_US + 1, {"a": math.nan, "b": 1.0}, {})
     of_name = sensor_event("s", T, {"a": math.nan, "no name": 1.0}, {})
     lost = sensor_event("s", T, {"a": 100.0, "b": math.nan}, {"m": "x"})
-    found = BuiltIn().decode(message_of([late, of_name, lost]), LATEST_US, [RANGES])
+    found = BuiltIn().decode(message_of([late, of_name, lost]), LATEST_US, TableRules([RANGES]))
     assert (found.events, found.dropped) == ([], 0)
     reasons = [problem.reason for _, problem in found.refused]
     assert reasons == [Reason.EVENT_TIME_IN_FUTURE, Reason.INVALID_METRIC_NAME, Reason.NON_FINITE_VALUE]
-    (kept,) = BuiltIn().decode(message_of([lost]), LATEST_US, [RANGES], metadata_alone=True).events
+    (kept,) = BuiltIn().decode(message_of([lost]), LATEST_US, TableRules([RANGES], metadata_alone=True)).events
     assert (kept.readings, kept.metadata) == ({}, {"m": "x"})
 
 
@@ -71,7 +71,7 @@ def test_what_is_stored_whole_lacks_the_reading():
     event = sensor_event("s", T, {"a": 5.0, "b": math.nan}, {})
     unknown = b"\x78\x01"
     message = message_of([event])._replace(data=event.SerializeToString() + unknown)
-    (kept,) = BuiltIn().decode(message, LATEST_US, ()).events
+    (kept,) = BuiltIn().decode(message, LATEST_US).events
     assert serialized(kept) == sensor_event("s", T, {"a": 5.0}, {}).SerializeToString() + unknown
 
 
@@ -97,7 +97,7 @@ def test_readings_that_a_mapping_leaves_out(elements, readings, lost):
     mapped = MappedType("m.toml", MAPPING)
     data = f"[{elements}]".replace("{", f'{{"s": "s", "t": {T}, ').encode()
     message = Message(data, {})
-    found = mapped.decode(message, LATEST_US, ())
+    found = mapped.decode(message, LATEST_US)
     assert [event.readings for event in found.events] == [readings]
     assert (found.refused, losses(found)) == ([], [{lost[lost.index("readings.") + 9]: lost}] if lost else [])
     assert [message.data for message, _ in found.losses] == [data] * found.dropped

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes, TableRules
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
@@ -82,7 +82,7 @@ def test_a_message_that_its_attributes_place_is_refused_by_its_type():
     found = MessageTypes([matched]).of(message)
     assert found is matched
     with pytest.raises(BadData) as raised:
-        found.decode(message, 2 * T, ())
+        found.decode(message, 2 * T)
     assert raised.value.reason is Reason.UNPARSEABLE
     by_content = with_keys(JSON, 'match = [{ path = "@source", is = "gateway" }, { path = "kind", is = "report" }]')
     assert not by_content.matches(message)
@@ -92,7 +92,7 @@ def test_a_message_that_its_attributes_place_is_refused_by_its_type():
 def test_unmarked_batches():
     """Batches can be the default type; their refused events are marked as what they are."""
     message = Message(BATCH, {"site": "north"})
-    decoded = MessageTypes(default=BATCH_TYPE).of(message).decode(message, T, [])
+    decoded = MessageTypes(default=BATCH_TYPE).of(message).decode(message, T)
     assert [event.sensor_id for event in decoded.events] == ["a"]
     ((letter, _),) = decoded.refused
     assert letter.attributes == {"site": "north", "message_type": EVENT_TYPE, "event_time": "2026-02-17T10:30:00Z"}
@@ -103,7 +103,7 @@ def test_a_batch_with_over_a_thousand_refused_events_is_refused_once():
     broken = [SensorEvent()] * 1000
     for events, letters in ((broken, 1000), ([*broken, SensorEvent()], 1)):
         message = Message(SensorEventBatch(events=[EVENT, *events]).SerializeToString(), {"message_type": BATCH_TYPE})
-        decoded = MessageTypes().of(message).decode(message, T, [])
+        decoded = MessageTypes().of(message).decode(message, T)
         assert [event.sensor_id for event in decoded.events] == ["a"]
         assert len(decoded.refused) == letters
     ((letter, problem),) = decoded.refused
@@ -152,15 +152,15 @@ NOW, BIG = "2026-02-17T10:30:00Z", 2**53 + 1
 def test_an_integer_that_became_metadata_is_not_lost_with_its_event(keys, message):
     """An event whose only reading it was is a dead letter that says so, or is kept where metadata alone is."""
     mapped = MappedType("m", f'message = "json"\ninexact_integers = "metadata"\nsensor = "id"\n{keys}')
-    decoded = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, [])
+    decoded = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T)
     assert (decoded.events, decoded.skipped) == ([], 0)
     ((_, problem),) = decoded.refused
     assert problem.reason is Reason.INEXACT_INTEGER
     assert "the only reading, 'v', is '9007199254740993'" in problem.detail
-    kept = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, [], metadata_alone=True)
+    kept = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, TableRules(metadata_alone=True))
     assert ([event[2:4] for event in kept.events], kept.refused) == ([({}, {"v": str(BIG)})], [])
     text = mapped.text.replace("readings = {", 'readings = { beside = "one",')
-    beside = MappedType("m", text).decode(Message(json.dumps({"id": "s", "one": 1} | message).encode(), {}), T, [])
+    beside = MappedType("m", text).decode(Message(json.dumps({"id": "s", "one": 1} | message).encode(), {}), T)
     assert [event[2:4] for event in beside.events] == [({"beside": 1}, {"v": str(BIG)})]
 
 
@@ -168,7 +168,7 @@ def test_a_replay_keeps_the_event_time_and_attributes():
     """The publish time as event time is that of the first publication, and renamed attributes are found."""
     text = 'message = "json"\nsensor = "@topic"\ntime = "$publish_time"\nreadings.x = "x"'
     attributes = {"dead_letter_attribute_topic": "north", "dead_letter_publish_time": "2026-02-17T10:30:00Z"}
-    (event,) = MappedType("a", text).decode(Message(b'{"x": 1}', attributes), T, []).events
+    (event,) = MappedType("a", text).decode(Message(b'{"x": 1}', attributes), T).events
     assert (event.sensor_id, event.event_time_us) == ("north", T)
 
 
@@ -220,7 +220,7 @@ def test_a_function_that_can_not_be_called(function, problem):
 def test_a_function_that_fails(function, problem):
     """Its message is refused, and no event of it is written."""
     with pytest.raises(BadData, match=f"^{problem}$"):
-        DecoderFunction(f"{__name__}:{function}").decode(Message(b"", {}), T, ())
+        DecoderFunction(f"{__name__}:{function}").decode(Message(b"", {}), T)
 
 
 def test_the_exception_of_decoders_needs_no_beam():
@@ -241,7 +241,7 @@ def test_a_foreign_message_that_fits():
     """)
     fields = {"id": "x", "inner": {"at": T // 1_000_000}, "values": [{"name": "n", "value": 1}], "other": 1, "more": 1}
     message = Message(Descriptors(foreign).message_class("acme.Foreign")(**fields).SerializeToString(), {})
-    decoded = MessageTypes().of(message).decode(message, T, [])
+    decoded = MessageTypes().of(message).decode(message, T)
     assert [event[:4] for event in decoded.events] == [("x", T, {"n": 1.0}, {})]
     assert decoded.unknown_fields == 2
     with pytest.raises(BadData, match="the attribute message_type is missing"):
@@ -262,7 +262,7 @@ def test_metadata_alone(unknown_fields):
     types = MessageTypes([], decoder, BATCH_TYPE, unknown_fields)
     for message in (Message(batch, {}), Message(b"", {"message_type": "x"})):
         for keeps in (False, True):
-            decoded = types.of(message).decode(message, T, [], metadata_alone=keeps)
+            decoded = types.of(message).decode(message, T, TableRules(metadata_alone=keeps))
             refused = [problem.reason for _, problem in decoded.refused]
             if message.data and unknown_fields == "refuse":
                 assert refused == [Reason.UNKNOWN_FIELDS]

@@ -81,8 +81,12 @@ class _Draft:
         self._source = source
         self._notations = notations or {}  # of the times that samples have
         self._places = [place for place in found if 0 < len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
+        lists = self._places
         self._zips = self._put_lists_together(lengths or {})
         self._each = self._chosen()
+        self._places = [  # lists that are not gone through together stay lists
+            row if row.steps[:-1] == self._each.steps else place for place, row in zip(lists, self._places, strict=True)
+        ]
         found = self._places = [
             place for place in self._places if not any(_within(place, one) for one in self._each.others)
         ]

@@ -186,6 +186,8 @@ def test_series_of_json():
     assert document["readings"] == {"rain": ".rain", "temp": ".temp"}
     document = drafted_of([{"id": "a", "hourly": {**hourly, "codes": [1]}}])
     assert document["zip"] == [f"[].hourly.{name}[]" for name in hourly]
+    document = drafted_of({"id": "a", "hourly": hourly, "daily": {"time": ["2026-02-17"], "sun": [5]}})
+    assert (document["zip"], document["readings"]) == ("hourly.*[]", {"rain": ".rain", "temp": ".temp"})
     document = drafted_of({"device": "d", "t": "2026-02-17T10:00:00Z", "step": 60, "v": [1, 2, 3]})
     assert document["each"] == "v[]"
     assert document["time"] == {"path": "t", "step": {"path": "step", "unit": "s"}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.authoring.inversion import Inversion
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import UNITS, MappingError
 from pipeline.core.decoding.mapping.language.parsing import parse_mapping
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE
@@ -30,13 +30,16 @@ def fleet(count=4):
 def inverted(mapper, batch=1):
     """Returns the messages for the fleet, and the events that the mapping makes of them, after comparing the two."""
     found, sent = [], {each.event_time_us: each.sensor_id for _, each in fleet()}
+    coarsest_us = max(
+        1_000_000, *(int(UNITS[source.unit or "s"]) for source in mapper.mapping.time)
+    )  # of whole numbers
     for message, events in Inversion(mapper).messages(fleet(), batch):
         read = mapper.map(message, mapper.parse(message), LATEST_US)
         assert not read.problems
         assert [each[:5] for each in events] == [tuple(made) for made in read.events]
         for each in events:
-            on_time = [sensor for time_us, sensor in sent.items() if 0 <= time_us - each.event_time_us < 1_000_000]
-            assert on_time[0] in each.sensor_id or not mapper.mapping.sensor[0].path
+            on_time = [sensor for time_us, sensor in sent.items() if 0 <= time_us - each.event_time_us < coarsest_us]
+            assert any(sensor in each.sensor_id for sensor in on_time) or not mapper.mapping.sensor[0].path
         assert message.attributes[MESSAGE_TYPE] == mapper.mapping.message
         found.append((message, events))
     return found

@@ -31,7 +31,7 @@ def decoded(text, payload, **attributes):
     """Returns what a job makes of a payload: its events, and the problem of its dead letter."""
     data = payload if isinstance(payload, bytes) else payload.encode()
     published = datetime.fromtimestamp(T, UTC)
-    result = MappedType("m.toml", text).decode(Message(data, attributes, publish_time=published), 2 * US, ())
+    result = MappedType("m.toml", text).decode(Message(data, attributes, publish_time=published), 2 * US)
     return [event[:4] for event in result.events], [str(problem) for _, problem in result.refused], result.skipped
 
 
@@ -132,7 +132,7 @@ def read_packed(data, attributes):
 def test_a_decoder_gets_what_is_unpacked():
     """Its payload is what the publisher packed."""
     decoder = DecoderFunction(f"{__name__}:read_packed")
-    ((name, *_),) = decoder.decode(Message(gzip.compress(b"s"), {"Content-Encoding": "gzip"}), 2 * US, ()).events
+    ((name, *_),) = decoder.decode(Message(gzip.compress(b"s"), {"Content-Encoding": "gzip"}), 2 * US).events
     assert name == "s"
 
 

@@ -137,4 +137,4 @@ def test_damaged_bytes_are_events_or_bad_data(data, damage, at):
     payload = payload[:at] + damage + payload[at + len(damage) :]
     with contextlib.suppress(MappingError, BadData):
         mapped = MappedType("random.toml", drawn.text, types.serialized)
-        mapped.decode(ENVELOPE._replace(data=payload), 2 * PUBLISHED_US, [])
+        mapped.decode(ENVELOPE._replace(data=payload), 2 * PUBLISHED_US)
