@@ -47,6 +47,11 @@ class LeftOut(float):
         return BadData(self.problem.reason, named)
 
 
+def is_left_out(value: Any) -> bool:
+    """Returns whether a value of an event is a reading that it loses: NaN, infinite, or a stand-in."""
+    return isinstance(value, float) and not isfinite(value)
+
+
 class InvalidReadings(BadData):
     """Raised for an event with readings that are not valid. ``problems`` has the reasons by metric."""
 

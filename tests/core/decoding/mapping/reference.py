@@ -62,9 +62,10 @@ class Expected:
                 try:
                     for name, value in self._values(entry, element):
                         into = readings if entry.is_reading else metadata
-                        if name in into:
+                        is_new = name not in into or _is_left_out(into[name])
+                        if not is_new and not _is_left_out(value):
                             reasons.add(Reason.NAME_COLLISION)
-                        into[name] = value
+                        into[name] = value if is_new else into[name]
                 except Refused as refused:
                     reasons |= refused.args[0]
         if reasons:
@@ -96,8 +97,8 @@ class Expected:
             for old, new in zip(known, (readings, metadata), strict=True):
                 if any(_differ(old[name], new[name]) for name in old.keys() & new.keys()):
                     raise Refused({Reason.NAME_COLLISION})
-            set_now = {name: value for name, value in readings.items() if value is not LEFT_OUT or name not in known[0]}
-            self._events[key] = known[0] | set_now, known[1] | metadata
+            kept = {name: value for name, value in known[0].items() if name not in readings or not _is_left_out(value)}
+            self._events[key] = readings | kept, metadata | known[1]
 
     def _span_us(self, at: int) -> Fraction:
         plus = self._drawn.plus
@@ -128,7 +129,7 @@ class Expected:
             reading = state(kind, value, entry)
             if reading is None:
                 if entry.has_units and value == "7x":
-                    reading = 14.0
+                    reading = dict(entry.values).get("7", 14.0)
                 elif not (kind == "enum" and entry.values):
                     reading = number(kind, value, rounds=self._drawn.rounds)
             if reading is None and not self._drawn.is_null:
@@ -155,7 +156,8 @@ class Expected:
     def _star(self, value: Any, node: Any, deep: bool, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
         """Yields a label, a kind and a value."""
         for label, kind, member, inner in _members(value, node, names):
-            if inner in self._drawn.claims or (*names, label) in self._drawn.claims or member is None:
+            of_map = (*names, label) if isinstance(node, tuple) and node[0] == "map" else inner
+            if self._drawn.claims & {inner, of_map} or member is None:
                 continue
             if _is_container(kind, member):
                 if deep:
@@ -236,6 +238,8 @@ def _span_us(kind: str, value: Any) -> Fraction:
         return Fraction(0)
     if isinstance(value, (bool, dict, list)) or (isinstance(value, str) and not value.lstrip("-").isdecimal()):
         raise Refused({Reason.INVALID_EVENT_TIME})
+    if _is_left_out(value):
+        raise Refused({Reason.INVALID_EVENT_TIME})
     return Fraction(str(value))
 
 
@@ -275,8 +279,11 @@ def state(kind: str, value: Any, entry: Entry) -> float | None:
 
 
 def _differ(old: Any, new: Any) -> bool:
-    are_nan = old != old and new != new
-    return old != new and not are_nan and LEFT_OUT is not old and LEFT_OUT is not new
+    return old != new and not _is_left_out(old) and not _is_left_out(new)
+
+
+def _is_left_out(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def number(kind: str, value: Any, *, rounds: bool) -> float | None:

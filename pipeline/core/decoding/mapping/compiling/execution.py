@@ -21,7 +21,7 @@ from pipeline.core.events.event import (
     is_name,
     time_out_of_range,
 )
-from pipeline.core.events.invalid_readings import LeftOut, not_finite
+from pipeline.core.events.invalid_readings import is_left_out, not_finite
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 
@@ -62,10 +62,11 @@ class Destination:
             reason = Reason.INVALID_METRIC_NAME if is_reading else Reason.INVALID_METADATA_NAME
             raise BadData(reason, f"the name {shown(name)} has more than {MAX_NAME} characters")
         into = readings if is_reading else metadata
-        if isinstance(value, LeftOut) and name in into:
-            return
-        if name in into and not isinstance(into[name], LeftOut):
-            raise BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
+        if name in into:
+            if is_left_out(value):
+                return
+            if not is_left_out(into[name]):
+                raise BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
         into[name] = value
 
     def check_size(self, values: Sized) -> None:
@@ -217,7 +218,7 @@ def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Write
                 destination.put(name, value, readings, metadata)
             destination.check_size(readings if destination.is_reading else metadata)
             if len(sources) > 1:
-                earlier.update(label for label, _, value in found if not isinstance(value, LeftOut))
+                earlier.update(label for label, _, value in found if not is_left_out(value))
 
     return write
 
@@ -545,9 +546,9 @@ def kept_digits(metadata: dict[str, str]) -> BadData | None:
 
 def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:
     for name, value in new.items():
-        if name not in into or isinstance(into[name], LeftOut):
+        if name not in into or is_left_out(into[name]):
             into[name] = value
-        elif into[name] != value and not isinstance(value, LeftOut) and (value == value or into[name] == into[name]):
+        elif into[name] != value and not is_left_out(value):
             raise BadData(
                 Reason.NAME_COLLISION,
                 f"{what} {name} is {shown(str(into[name]))} and {shown(str(value))} for one sensor and time",

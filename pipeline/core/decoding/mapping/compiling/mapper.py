@@ -243,8 +243,8 @@ class Compiler:
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
                 found.append(_conditional(get, holds))
-        falls_back = len(found) > 1 and any(source.leaves_out for source in value)
-        return max(depths), (choose or (nodes.first_valid if falls_back else nodes.first_set))(found)
+        is_list = len(found) > 1 and key.startswith("readings.")
+        return max(depths), (choose or (nodes.first_valid if is_list else nodes.first_set))(found)
 
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.unit_path:

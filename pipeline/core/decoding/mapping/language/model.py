@@ -148,11 +148,6 @@ class Source:
         return [path for path in (self.path, self.name_of, *placeholders) if path]
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether readings may be left out, for which the next source then stands."""
-        return self.valid is not None or self.invalid is Invalid.DROP_READING
-
-    @property
     def paths(self) -> list[Path]:
         """Every path that it reads."""
         others = [path for _, path in self.spans] + ([self.unit_path] if self.unit_path else [])

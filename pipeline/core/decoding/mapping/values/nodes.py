@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from pipeline.core.events.invalid_readings import LeftOut
+from pipeline.core.events.invalid_readings import is_left_out
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.device_json import DeviceDecoder
 from pipeline.core.notation.documents import StrictDecoder
@@ -452,7 +452,7 @@ def first_valid(getters: Sequence[Getter]) -> Getter:
         left_out = None
         for getter in getters:
             result = getter(value)
-            if isinstance(result, LeftOut):
+            if is_left_out(result):
                 left_out = result if left_out is None else left_out
             elif result is not None:
                 return result
