@@ -10,7 +10,7 @@ Beyond the specification, a field may be ``nan`` or ``inf``: a sensor that fails
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.core.notation.documents import BOM, text_of
@@ -82,6 +82,24 @@ def parse_line(line: str) -> dict[str, Any]:
     name = _ESCAPED_IN_MEASUREMENT.sub(r"\1", measurement[0])
     point = {MEASUREMENT: name, TAGS: tags, FIELDS: fields}
     return point | {TIME: int(end[1])} if end[1] else point
+
+
+def point_text(point: Mapping[str, Any]) -> str:
+    """Returns the line of a point that has a field: the inverse of :func:`parse_line`."""
+    measurement = re.sub("[, ]", r"\\\g<0>", str(point[MEASUREMENT]))
+    tags = (f",{_escaped(name)}={_escaped(value)}" for name, value in point.get(TAGS, {}).items())
+    fields = (f"{_escaped(name)}={_field_text(value)}" for name, value in point[FIELDS].items())
+    return f"{measurement}{''.join(tags)} {','.join(fields)} {point.get(TIME, '')}".rstrip()
+
+
+def _escaped(name: object) -> str:
+    return re.sub("[, =]", r"\\\g<0>", str(name))
+
+
+def _field_text(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + re.sub(r'[\\"]', r"\\\g<0>", value) + '"'
+    return f"{value}i" if type(value) is int else str(value)
 
 
 def _put(values: dict[str, Any], name: str, value: Any) -> None:

@@ -6,13 +6,16 @@ Each value is set where the first source that can be set reads it, and stays for
 import base64
 import copy
 import fnmatch
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any
+from urllib.parse import urlencode
 
 from google.protobuf import duration_pb2, json_format, timestamp_pb2
 
@@ -41,12 +44,14 @@ from pipeline.core.decoding.mapping.language.paths import (
     Root,
     Star,
     Step,
+    Together,
 )
-from pipeline.core.decoding.mapping.values import conversions, inverses, times
-from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, KeyAndValue, Leaf, Node, Record, Steps
+from pipeline.core.decoding.mapping.values import conversions, in_units, inverses, times
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, KeyAndValue, Leaf, Node, Record, Steps, ZipRow
 from pipeline.core.events.event import LATEST_US, Event, valid_event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.line_protocol import FIELDS, MEASUREMENT, point_text
 from pipeline.core.notation.times import to_datetime
 
 _TEXT = Leaf("string")
@@ -84,7 +89,12 @@ class Inversion:
         """Whether a message may hold several events."""
         paths = [path for source in self.mapping.time for path in source.value_paths]
         is_in_elements = any(path.root is Root.ELEMENT or Current() in path.steps for path in paths)
-        return is_in_elements and not any(isinstance(at.node, KeyAndValue) for lists in self._lists for at in lists)
+        has_steps = any(source.step for source in self.mapping.time)
+        return (
+            is_in_elements
+            and not has_steps
+            and not any(isinstance(at.node, KeyAndValue) for lists in self._lists for at in lists)
+        )
 
     def messages(
         self, events: Iterable[tuple[int, Event]], batch: int = 1, *, delay: timedelta = timedelta(0)
@@ -240,7 +250,8 @@ class Inversion:
     def _place(self, level: int, start: Steps, way: Steps, steps: tuple[Step, ...]) -> Spot:
         """Returns the place that steps lead to from the start of a level, with the names of the way's own fields."""
         names = iter(way.names[len(start.names) :])
-        steps = tuple(Field(next(names)) if isinstance(step, Field) else step for step in steps)
+        if not isinstance(start.to, ZipRow):
+            steps = tuple(Field(next(names)) if isinstance(step, Field) else step for step in steps)
         rivals, inner = {}, {}
         for index, step in enumerate(steps):
             for before in self._resolver.resolve(start, steps[:index]):
@@ -261,7 +272,9 @@ class Inversion:
         level = 0
         for step in branch.path:
             if isinstance(step, Current):
-                yield self._place(level, branch.levels[level], branch.levels[level + 1], segment)
+                start, to = branch.levels[level : level + 2]
+                is_zip = isinstance(segment[-1], Together)
+                yield Spot(level, segment, to.to) if is_zip else self._place(level, start, to, segment)
                 level, segment = level + 1, ()
             else:
                 segment += (step,)
@@ -288,12 +301,24 @@ class Inversion:
                 above = last[branch, level][1]
         attributes = self._attributes(first.attributes)
         ordering_key = attributes.pop(_ORDERING_KEY, "")
-        document = self._plain(root.get("", {}), ())
-        if self._mapper.message_class is None:
-            data = json.dumps(document, ensure_ascii=False).encode()
-        else:
-            data = self._serialized(document, self._mapper.message_class)
+        data = self._payload(self._plain(root.get("", {}), ()))
         return Message(data, attributes, ordering_key=ordering_key), list(made.values())
+
+    def _payload(self, document: Any) -> bytes:
+        if self._mapper.message_class is not None:
+            data = self._serialized(document, self._mapper.message_class)
+        elif self.mapping.message == model.FORM:
+            data = urlencode(document).encode()
+        elif self.mapping.message == model.INFLUX:
+            data = point_text({MEASUREMENT: "simulated", FIELDS: {"simulated": True}} | document).encode()
+        else:
+            data = json.dumps(document, ensure_ascii=False).encode()
+        match self.mapping.compression:
+            case "gzip":
+                return gzip.compress(data, mtime=0)
+            case "zlib":
+                return zlib.compress(data)
+        return data
 
     def _attributes(self, parts: dict[tuple[str, ...], str]) -> dict[str, str]:
         attributes = {MESSAGE_TYPE: self.mapping.message}
@@ -336,8 +361,8 @@ class Inversion:
         node = self._node_around(names)
         if isinstance(node, Record):
             return {"@type": f"type.googleapis.com/{contents[0]}", **value}
-        if contents == (JSON,):
-            text = json.dumps(value, ensure_ascii=False)
+        if JSON in contents:  # perhaps as one of several
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             return base64.b64encode(text.encode()).decode() if node == Leaf("bytes") else text
         data = self._serialized(value, self._resolver.types.message_class(contents[0]))
         return base64.b64encode(data).decode()
@@ -350,7 +375,13 @@ class Inversion:
 
 
 def _append(above: dict[str, Any], place: Spot, content: dict[str, Any]) -> None:
-    """Appends an element to a list of the element above."""
+    """Appends an element to a list of the element above; of ``zip``, each of its values to a list."""
+    if place.steps and isinstance(place.steps[-1], Together):
+        for steps in place.steps[-1].lists:
+            for name in (steps[-1].name,) if isinstance(steps[-1], Field) else content.get("", {}):
+                value = content.get("", {}).get(name)
+                _append(above, Spot(place.level, (*steps[:-1], Field(name)), PLAIN), {"": value})
+        return
     try:
         container, key = slot(above, place)
     except ImpossibleError as error:
@@ -361,7 +392,7 @@ def _append(above: dict[str, Any], place: Spot, content: dict[str, Any]) -> None
         elements.is_map = isinstance(place.node, KeyAndValue)
     if not isinstance(elements, Elements):
         raise MappingError("each", "simulate can't fill its list, of which another path reads an element")
-    elements.append(content.setdefault("", {}))
+    elements.append(content.setdefault("", {}))  # of zip, None is one that is not set
 
 
 def _key_text(key: Any) -> str:
@@ -431,9 +462,12 @@ class _Filler:
         if name in into or any(fnmatch.fnmatchcase(label, glob) for glob in entry.excluded):
             return
         if key.startswith("readings"):
-            make = self._reading(_chosen(self._event.readings, label))
+            make = self._reading(_chosen(self._event.readings, label), is_star=places is not None)
         else:
-            make = self._text(_chosen(self._event.metadata, label), self._number)
+            text = _chosen(self._event.metadata, label)
+            if self._mapping.message == model.FORM and places and conversions.decimal_in(text) is not None:
+                text = f"v{text}"  # a star takes a number as a reading
+            make = self._text(text, self._number)
         value = self._first(key, entry.value, make, places, label)
         if value is not None:
             into[name] = value
@@ -540,14 +574,30 @@ class _Filler:
                 )
         raise LeftOutError("no field of the oneof is set")
 
-    def _reading(self, number: float) -> _Make:
+    def _reading(self, number: float, *, is_star: bool) -> _Make:
+        numbers_of = conversions.star_number_of if is_star else conversions.number_of
+        texts_of = in_units.star_text_of if is_star else in_units.text_of
+
         def make(key: str, source: Source, places: list[Spot]) -> Any:
+            decimal = self._mapping.decimal
+            if source.unit_path:
+                units = self._places(source.unit_path)
+                self._text(source.units[0].unit, 1)(key, Source(path=source.unit_path), units)
+                source = inverses.in_first_unit(source)
+            if source.units:
+                return self._set(
+                    key,
+                    source,
+                    places,
+                    lambda node: inverses.raw_in_unit(node, number, source, decimal),
+                    lambda node: texts_of(key, node, source, self._mapping) or _unset,
+                )
             return self._set(
                 key,
                 source,
                 places,
-                lambda node: inverses.raw_number(node, number, source, self._mapping.decimal),
-                lambda node: conversions.number_of(key, node, source, self._mapping),
+                lambda node: inverses.raw_number(node, number, source, decimal),
+                lambda node: numbers_of(key, node, source, self._mapping) or _unset,
             )
 
         return make
@@ -610,21 +660,16 @@ class _Filler:
 
 _PLAIN_TEXT = Source()
 
-_NOT_OF_SOURCES = ("units", "values", "epoch", "interval", "step")
-
 
 def _check_keys(mapping: model.Mapping) -> None:
     """Raises MappingError for a key that can't be inverted."""
-    keys = [key for key in ("zip", "compression") if getattr(mapping, key)]
-    keys += [] if mapping.message not in (model.FORM, model.INFLUX) else ["message"]
-    keys += [f"types.{'.'.join(names)}" for names, types in mapping.types.items() if model.TEXT in types]
-    for key, value in mapping.values:
-        keys += [f"{key}.{name}" for source in value for name in _NOT_OF_SOURCES if getattr(source, name)]
     for entry in (*mapping.readings, *mapping.metadata):
         if entry.label and any(source.path and source.path.has_star for source in entry.value):
-            keys.append(f"{entry.name}.name")
-    if keys:
-        raise MappingError(keys[0], "simulate can't make messages by this key")
+            raise MappingError(f"{entry.name}.name", "simulate can't make messages by this key")
+
+
+def _unset(_value: Any) -> None:
+    """Reads a value that a star leaves out."""
 
 
 def _chosen(values: dict[str, Any], name: str) -> Any:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, timedelta
 from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pipeline.core.decoding.mapping.language.model import UNITS, Condition, Scalar, Source
 from pipeline.core.decoding.mapping.values.nodes import Entries, Leaf, Node, Record
 from pipeline.core.notation.exact_numbers import nearest_float32
-from pipeline.core.notation.times import format_time, to_datetime
+from pipeline.core.notation.times import format_time, from_datetime, to_datetime
 
 
 def raw_text(node: Node, text: str, number: int, spec: str = "") -> Any:
@@ -37,7 +38,10 @@ def raw_number(node: Node, number: float, source: Source, decimal: str = ".") ->
     """Returns the value of a node whose conversions make the nearest of a reading; None if it has no such value."""
     if not isinstance(node, Leaf):
         return None
-    exact = (Decimal(repr(number)) - (source.offset or 0)) / (source.scale or 1)
+    if source.values and (state := _raw_state(node, source.values[round(number) % len(source.values)][0])) is not None:
+        return state
+    least, greatest = source.valid or (number, number)
+    exact = (Decimal(repr(min(max(number, least), greatest))) - (source.offset or 0)) / (source.scale or 1)
     rounded, whole = float(round(exact, 6)), round(exact)
     match node.kind:
         case "json":
@@ -63,18 +67,43 @@ def raw_number(node: Node, number: float, source: Source, decimal: str = ".") ->
     return None
 
 
+def _raw_state(node: Leaf, name: str) -> Any:
+    """Returns the value of a node that is a state; None if it has no such value."""
+    return raw_of(node, name == "true" if node.kind == "bool" and name in ("true", "false") else name)
+
+
+def raw_in_unit(node: Node, number: float, source: Source, decimal: str = ".") -> Any:
+    """Returns a text that is a reading with the first of its units behind it; None for a node without text."""
+    if not isinstance(node, Leaf) or node.kind not in ("string", "json"):
+        return None
+    return f"{raw_number(Leaf('string'), number, in_first_unit(source), decimal)} {source.units[0].unit}".strip()
+
+
+def in_first_unit(source: Source) -> Source:
+    """Returns the source of values that have the first unit of a source."""
+    first = source.units[0]
+    return replace(source, units=(), unit_path=None, scale=first.scale, offset=first.offset)
+
+
 def raw_time(node: Node, time_us: int, source: Source) -> Any:
     """Returns the value of a node that is a time; None if it has no such value."""
     if not isinstance(node, Leaf):
         return None
     if node.kind == "timestamp":
         return Timestamp(seconds=time_us // 1_000_000, nanos=time_us % 1_000_000 * 1000)
+    if source.interval:
+        later_us = time_us + timedelta(hours=1) // timedelta(microseconds=1)
+        ends = (raw_time(node, each_us, replace(source, interval="")) for each_us in (time_us, later_us))
+        return source.interval.join(map(str, ends))
+    local = to_datetime(time_us).astimezone(ZoneInfo(source.time_zone) if source.time_zone else UTC)
     if source.unit:
-        number = Decimal(time_us) / UNITS[source.unit]
+        since_us = from_datetime(source.epoch) if source.epoch else 0
+        if source.epoch and source.epoch.tzinfo is None:
+            time_us = from_datetime(local.replace(tzinfo=None))
+        number = Decimal(time_us - since_us) / UNITS[source.unit]
         if node.kind == "int" or number == int(number):
             return str(int(number)) if node.kind == "string" else int(number)
         return str(number) if node.kind == "string" else float(number)
-    local = to_datetime(time_us).astimezone(ZoneInfo(source.time_zone) if source.time_zone else UTC)
     if source.format:
         return local.strftime(source.format)
     return local.replace(tzinfo=None).isoformat() if source.time_zone else format_time(time_us)

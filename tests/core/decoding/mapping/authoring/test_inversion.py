@@ -1,5 +1,6 @@
 """Messages that a mapping, inverted, makes of events: the mapping makes the same events of them."""
 
+import gzip
 import json
 import re
 
@@ -122,6 +123,89 @@ def test_elements():
     assert [{**point, "t": 0} for point in content["gateways"][0]["points"]] == [
         {"t": 0, "n": name, "v": value} for name, value in READINGS.items()
     ]
+
+
+_HEAD = 'sensor = "id"\ntime = { path = "t", unit = "s" }\n'
+_OF_KEYS = {
+    "zip": (
+        'zip = ["hourly.time[]", "hourly.v[]"]\nsensor = "id"\ntime = { path = ".time", unit = "ms" }\n'
+        'readings.v = ".v"\n',
+        {"id": "roof-0000", "hourly": {"time": [T_US // 1000, T_US // 1000 + 2000], "v": [50.1, 50.1]}},
+    ),
+    "zip of a star": (
+        'zip = "*[]"\nsensor = { constant = "s" }\ntime = { path = ".t", unit = "ms" }\nreadings.v = ".v"\n',
+        {"t": [T_US // 1000, T_US // 1000 + 1000], "v": [50.1, 50.1]},
+    ),
+    "step": (
+        'each = "v[]"\nsensor = "id"\ntime = { path = "t", unit = "ms", step = "60s" }\nreadings.v = "."\n',
+        {"id": "roof-0000", "t": T_US // 1000, "v": [50.1]},
+    ),
+    "values": (
+        _HEAD + 'readings.v = { path = "v", values = { OPEN = 1, CLOSED = 0 } }\n',
+        {"id": "roof-0000", "t": T_US / 1e6, "v": "OPEN"},
+    ),
+    "units": (
+        _HEAD + 'readings.v = { path = "v", units = { Wh = 0.001, kWh = 1 } }\n',
+        {"id": "roof-0000", "t": T_US / 1e6, "v": "50100.0 Wh"},
+    ),
+    "unit_path": (
+        _HEAD + 'readings.v = { path = "v", units = { Wh = 0.001, kWh = 1 }, unit_path = "u" }\n',
+        {"id": "roof-0000", "t": T_US / 1e6, "u": "Wh", "v": 50100},
+    ),
+    "valid": (
+        _HEAD + 'readings.v = { path = "v", valid = [0, 3] }\n',
+        {"id": "roof-0000", "t": T_US / 1e6, "v": 3},
+    ),
+    "epoch": (
+        'sensor = "id"\ntime = { path = "t", unit = "s", epoch = "2000-01-01T00:00:00", time_zone = "Europe/Berlin" }\n'
+        'readings.v = "v"\n',
+        {"id": "roof-0000", "t": 824643000.25, "v": 50.1},
+    ),
+    "interval": (
+        'sensor = "id"\ntime = { path = "t", interval = "/" }\nreadings.v = "v"\n',
+        {"id": "roof-0000", "t": "2026-02-17T10:30:00.250Z/2026-02-17T11:30:00.250Z", "v": 50.1},
+    ),
+    "types": (
+        'types = { v = ["json", "text"] }\n' + _HEAD + 'readings.v = "v.x"\n',
+        {"id": "roof-0000", "t": T_US / 1e6, "v": '{"x": 50.1}'},
+    ),
+}
+
+
+@pytest.mark.parametrize("key", _OF_KEYS)
+def test_keys_are_inverted(key):
+    """Each key of the language that needs more than its path set."""
+    text, expected = _OF_KEYS[key]
+    content, _, made = document(text, batch=2 if "zip" in key else 1)
+    assert content == expected
+    assert len(made) == (2 if "zip" in key else 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'message = "form"\n' + _HEAD + 'readings."*" = "*"\nmetadata = { place = "where", "m_*" = "*" }\n',
+            b"id=roof-0000&t=1771324200.25&temperature=21.53&humidity=50.1&pressure=94123&battery=3.7&where=2.1"
+            b"&location=roof&model=TH-200&firmware=v2.1",
+        ),
+        (
+            'message = "influx"\nsensor = "tags.host"\ntime = { path = "time", unit = "ns" }\n'
+            'readings."*" = "fields.*"\nmetadata = { "*" = "tags.*", a = "tags.\\"a =,b\\"" }\n',
+            b"simulated,host=roof-0000,a\\ \\=\\,b=TH-200,location=roof,model=TH-200,firmware=2.1 "
+            b"temperature=21.53,humidity=50.1,pressure=94123i,battery=3.7 1771324200250000000",
+        ),
+        (
+            'message = "json"\ncompression = "gzip"\n' + _HEAD + 'readings.v = "v"\n',
+            gzip.compress(b'{"id": "roof-0000", "t": 1771324200.25, "v": 50.1}', mtime=0),
+        ),
+    ],
+    ids=["form", "influx", "gzip"],
+)
+def test_payloads(text, expected):
+    """Forms, line protocol and compressed payloads."""
+    message, _ = inverted(Mapper(parse_mapping(text)))[0]
+    assert message.data == expected
 
 
 @pytest.mark.parametrize(
