@@ -159,7 +159,7 @@ def _draft_of(sampled: Sampled, time_zone: str) -> str:
     )
     if is_flat:
         return draft_of_rows(sampled, time_zone)
-    return draft_of_json(sampled.records, sampled.source)
+    return draft_of_json(sampled.records, sampled.source, time_zone)
 
 
 def trials_of_sample(

@@ -73,6 +73,16 @@ def test_a_german_spreadsheet(tmp_path: Path) -> None:
     assert drafted(tmp_path / "a.csv", GERMAN, "Asia/Tokyo")[0]["time"]["time_zone"] == "Asia/Tokyo"
 
 
+def test_the_zone_of_nested_json(tmp_path: Path) -> None:
+    """It is the given one, also of ISO 8601."""
+    content = (
+        b'{"dev": "a", "points": [{"time": "2026-02-17T11:30:00", "v": 1}, {"time": "2026-02-17T11:45:00", "v": 2}]}'
+    )
+    document, _, events = drafted(tmp_path / "a.json", content, "Europe/Berlin")
+    assert (document["sensor"], document["time"]) == ("dev", {"path": ".time", "time_zone": "Europe/Berlin"})
+    assert events[0] == ("a", parse_time(AT), {"v": 1.0}, {})
+
+
 def test_an_american_spreadsheet(tmp_path: Path) -> None:
     """A byte-order mark, a date and a clock of twelve hours, units in headers and cells, a missing value."""
     document, _, events = drafted(tmp_path / "a.csv", AMERICAN)
@@ -351,6 +361,7 @@ def test_every_draft_compiles(records: list[dict[str, Any]]) -> None:
             "von bis", ("16.02.2026 23:00 - 16.02.2026 24:00", "17.02.2026 00:00 - 17.02.2026 01:00"),
             {"interval": " - ", "format": "%d.%m.%Y %H:%M"}, "2026-02-17T00:00:00Z",
         ),
+        ("MESS_DATUM", ("2026021623", "2026021700"), {"format": "%Y%m%d%H"}, "2026-02-17T00:00:00Z"),
         ("Date", ("46069.5", "46070.4375"), {"unit": "d", "epoch": "1899-12-30"}, AT),
     ],
 )  # fmt: skip

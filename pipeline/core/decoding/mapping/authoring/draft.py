@@ -39,11 +39,14 @@ def draft(types: Descriptors, message: str) -> str:
     return _Draft(message, places(types, message), f"the names and types of {message}'s fields").text()
 
 
-def draft_of_json(values: Sequence[Any], source: str) -> str:
-    """Returns a mapping in TOML for messages in JSON, by the contents of samples from a source; see :func:`draft`."""
+def draft_of_json(values: Sequence[Any], source: str, time_zone: str = "") -> str:
+    """Returns a mapping in TOML for messages in JSON, by the contents of samples from a source; see :func:`draft`.
+
+    ``time_zone`` is the time zone of times without an offset; empty to guess it.
+    """
     seen = places_of_json(values)
     notations = {place: guesses.notation_of(seen[place]) for place in seen}
-    return _Draft(JSON, seen, source, notations, lengths_of_json(values)).text()
+    return _Draft(JSON, seen, source, notations, lengths_of_json(values), time_zone).text()
 
 
 class _Each(NamedTuple):
@@ -76,9 +79,11 @@ class _Draft:
         source: str,
         notations: Mapping[Place, guesses.TimeNotation | None] | None = None,
         lengths: Mapping[Steps, list[int]] | None = None,
+        time_zone: str = "",
     ) -> None:
         self._message = message
         self._source = source
+        self._zone = time_zone
         self._notations = notations or {}  # of the times that samples have
         self._places = [place for place in found if 0 < len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
         lists = self._places
@@ -304,11 +309,12 @@ class _Draft:
         for place in self._times:
             source = toml_text(self._written(place))
             notation = self._notations.get(place)
-            if notation and (notation.format or notation.interval):
+            if notation and (notation.format or notation.interval or (notation.is_local and self._zone)):
                 interval = f"interval = {toml_text(notation.interval)}, " if notation.interval else ""
                 time_format = f"format = {toml_text(notation.format)}, " if notation.format else ""
-                source = f'{{ path = {source}, {interval}{time_format}time_zone = "UTC"{span} }}'
-                note = "guess, also of the zone"
+                zone = toml_text(self._zone or "UTC")
+                source = f"{{ path = {source}, {interval}{time_format}time_zone = {zone}{span} }}"
+                note = note if self._zone else "guess, also of the zone"
             elif place.kind in ("int", "double", "float"):
                 unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
                 source = f"{{ path = {source}, unit = {toml_text(unit)}{span} }}"

@@ -28,7 +28,7 @@ SENSORS = (
     (2, r"(tenant|application|app|profile|request|message|event|deduplication|session|trace|user|gateway|config)_.*id"),
     (10, r"(.*_)?(dev|device|sensor)_(eui|id|uid|uuid)|.*_?eui"),
     (9, r"passkey|(.*_)?(serial(_(number|no|num))?|site_no|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
-    (7, r"sensor|device|node|station|meter|unit|from|uid|uuid|device_name|sensor_name|logger|probe"),
+    (7, r"sensor|device|dev|node|station|meter|unit|from|uid|uuid|device_name|sensor_name|logger|probe"),
     (7, r"(mess|wetter|pegel)(stelle|punkt|station)|(sensor|geraete?|geraet|zaehler)(_?(id|nr|nummer|name))?|fuehler"),
     (6, r"id"),
     (5, r".*_(id|uid|uuid)"),
@@ -40,7 +40,7 @@ TIMES = (
     (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
     (3, r"(start|base|begin)_UNIT"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
-    (10, r"(mess)?(zeit|zeitpunkt|zeitstempel)|datum(_?(und|/)?_?(uhr)?zeit)?|date_?time"),
+    (10, r"(mess_?)?(zeit|zeitpunkt|zeitstempel|datum)|datum(_?(und|/)?_?(uhr)?zeit)?|date_?time"),
     (9, r"((measured|sampled|recorded|observed|taken|captured)_)?at(_UNIT)?"),
     (6, r".*_(at|time|timestamp|ts)(_UNIT)?|time_.*|timestamp_.*|(unix|epoch)(_.*)?|date(_time)?"),
 )
@@ -149,6 +149,7 @@ def _less_deep(fit: int, place: Place) -> int:
 
 
 _FIRST_US, _LAST_US = 946_684_800_000_000, 4_102_444_800_000_000  # the years 2000 to 2099
+_LATE_SECONDS = 1_900_000_000  # of the year 2030, where ten digits are rather the hours of a date from 1900 on
 _FIRST_DAY, _LAST_DAY = 36_526, 73_051  # the same, as spreadsheets number days
 INTERVALS = (" - ", " – ", " bis ", " to ")
 _TEXT = re.compile(
@@ -224,6 +225,8 @@ def clock_of(texts: Sequence[str]) -> str | None:
 
 def _of_numbers(texts: Sequence[str]) -> TimeNotation | None:
     numbers = [float(text) for text in texts]
+    if min(numbers) >= _LATE_SECONDS and _fits("%Y%m%d%H", texts):
+        return TimeNotation(format="%Y%m%d%H", is_local=True)
     for unit, microseconds in UNITS.items():
         if unit != "d" and all(_FIRST_US <= number * float(microseconds) < _LAST_US for number in numbers):
             return TimeNotation(unit)

@@ -28,7 +28,7 @@ from pipeline.core.decoding.mapping.authoring.guesses import (
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import encoded_id, number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
-from pipeline.core.notation.text import plain
+from pipeline.core.notation.text import MAX_UNIT, is_label, plain
 
 MISSING = frozenset(
     {
@@ -110,9 +110,9 @@ class Column:
     def unit(self) -> str:
         """The unit that its texts or its name end with, in square brackets any text; empty if neither has one."""
         in_name = _IN_BRACKETS.fullmatch(self.name)
-        if in_name and in_name[1] == "[":
-            return self.suffix or in_name[2]
-        return next((unit for unit in (self.suffix, in_name[2] if in_name else "") if _UNIT_TEXT.fullmatch(unit)), "")
+        texts = self.suffix, in_name[2] if in_name else ""
+        is_certain = in_name is not None and in_name[1] == "["
+        return next((text for text in texts if text and (is_certain or _UNIT_TEXT.fullmatch(text))), "")
 
     @cached_property
     def time(self) -> TimeNotation | None:
@@ -546,7 +546,8 @@ class _RowsDraft:
         extremes = column.extremes(self._notation)
         if extremes:
             keys += f", null = [{', '.join(f'{number:g}' for number in extremes)}]"
-        if unit := self._sampled.units.get(column.name) or column.unit:
+        unit = self._sampled.units.get(column.name) or column.unit
+        if is_label(unit, MAX_UNIT):
             keys += f", unit = {toml_text(unit)}"
         value = f"{{ path = {column.path}{keys} }}" if keys else column.path
         if others := column.others(self._notation):

@@ -347,7 +347,7 @@ def _number_parser(
 
 def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
     """Returns the function that turns a number as text into Python's notation; it returns None for other text."""
-    grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
+    grouped = re.compile(rf"[+-]?[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
 
     def read(text: str) -> str | None:
         number = text.strip()

@@ -171,6 +171,7 @@ def test_wrong_states_and_ranges(kind, source, problem):
         ('decimal = ","\nthousands = "."\n', "1.5", None),
         ('decimal = ","\nthousands = "."\n', "1.2345", None),
         ('thousands = ","\n', "1,234", 1234),
+        ('thousands = ","\n', "0,250", None),
         ('thousands = "\'"\n', "-1'234.5", -1234.5),
         ('thousands = " "\n', "1 234", 1234),
     ],
