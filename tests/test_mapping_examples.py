@@ -27,15 +27,10 @@ PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 NOW = "2026-02-17T12:00:00Z"
 NOT_SIMULATED = {
-    "A meter that names its units": "readings.energy.units",
-    "A switch with a probe": "readings.state.values",
-    "Parallel lists of a weather service": "zip",
-    "A burst of a logger": "time.step",
     "JSON with NaN of an air monitor": "time",
-    "Telegraf's line protocol": "message",
+    "Telegraf's line protocol": "*.name",
     "Telegraf's JSON": "*.name",
-    "The form of an Ecowitt weather station": "message",
-    "Text values of EdgeX": "types.event.readings.value",
+    "Text values of EdgeX": "*.name",
     "An export of InfluxDB": "readings",
     "The history of Home Assistant": "readings.state",
 }
