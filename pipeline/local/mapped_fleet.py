@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import chain
 
 from pipeline.core.decoding.mapping.authoring.inversion import Inversion
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import FORM, INFLUX, MappingError
 from pipeline.core.decoding.message_types import MappedType, MessageTypes
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.events.message import Message, sensor_event
@@ -17,7 +17,7 @@ from pipeline.local.fleet import Fleet, Simulated, arrivals
 def simulate(fleet: Fleet, mapped: MappedType) -> Iterator[Simulated]:
     """Returns an iterator of messages that a mapping reads, with the events that it makes of them.
 
-    A malformed message lacks its last byte.
+    A malformed message lacks its last byte; a form and line protocol end with a byte that UTF-8 lacks.
 
     Raises:
         MappingError: a key of the mapping can't be set in a message.
@@ -28,7 +28,8 @@ def simulate(fleet: Fleet, mapped: MappedType) -> Iterator[Simulated]:
     # In a live fleet, messages are published as their events happen. Elsewhere, the publish time is another time.
     made = inversion.messages(_numbered(fleet), fleet.batch, delay=timedelta(hours=0 if fleet.prompt else 1))
     first = next(made, None)  # proves that the mapping can be inverted
-    return _simulated(fleet, mapped, chain([first], made)) if first else iter(())
+    end = b"\xff" if inversion.mapping.message in (FORM, INFLUX) else b""
+    return _simulated(fleet, mapped, chain([first], made), end) if first else iter(())
 
 
 def _numbered(fleet: Fleet) -> Iterator[tuple[int, Event]]:
@@ -39,13 +40,13 @@ def _numbered(fleet: Fleet) -> Iterator[tuple[int, Event]]:
 
 
 def _simulated(
-    fleet: Fleet, mapped: MappedType, messages: Iterable[tuple[Message, list[Event]]]
+    fleet: Fleet, mapped: MappedType, messages: Iterable[tuple[Message, list[Event]]], end: bytes
 ) -> Iterator[Simulated]:
     types, chance = MessageTypes([mapped], default=None), random.Random(f"{fleet.seed} malformed")
     for message, events in messages:
         yield Simulated(message, [sensor_event(*event[:5]) for event in events], [])
         if chance.random() < fleet.malformed * len(events):
-            broken = message._replace(data=message.data[:-1])
+            broken = message._replace(data=message.data[:-1] + end)
             yield Simulated(broken, [], [_reason(types, broken)])
 
 
@@ -54,4 +55,4 @@ def _reason(types: MessageTypes, message: Message) -> Reason:
         types.of(message).decode(message, LATEST_US)
     except BadData as problem:
         return problem.reason
-    raise AssertionError("a message without its last byte is valid")
+    raise AssertionError("a malformed message is valid")

@@ -98,9 +98,9 @@ def simulate(
     The events have daily cycles, noise, drift and outages. Some are late. Some messages are malformed, for each reason
     that the pipeline refuses.
 
-    With --message-mapping, the messages are of your own type, in JSON or protobuf: each has values where the mapping
-    reads them, so that the mapping makes the fleet's events of it. Malformed messages lack a byte. A path that can't be
-    set is an error that names the mapping's key.
+    With --message-mapping, the messages are of your own type: each has values where the mapping reads them, so that the
+    mapping makes the fleet's events of it. The last byte of a malformed message is missing or wrong. A path that can't
+    be set is an error that names the mapping's key.
 
     With --live, for a load test, each event is published when it happens, in order of time, and --rate, divided among
     the sensors, replaces --interval. The summary has the longest delay of publishing.

@@ -83,6 +83,14 @@ def test_the_zone_of_nested_json(tmp_path: Path) -> None:
     assert events[0] == ("a", parse_time(AT), {"v": 1.0}, {})
 
 
+def test_digits_of_a_date_in_json(tmp_path: Path) -> None:
+    """Integers are read by their format."""
+    content = b'{"id": "a", "at": 2026021723, "v": 1}\n{"id": "a", "at": 2026021800, "v": 2}'
+    document, _, events = drafted(tmp_path / "a.ndjson", content, "UTC")
+    assert document["time"] == {"path": "at", "format": "%Y%m%d%H", "time_zone": "UTC"}
+    assert [made[1] for made in events] == [parse_time("2026-02-17T23:00Z"), parse_time("2026-02-18T00:00Z")]
+
+
 def test_an_american_spreadsheet(tmp_path: Path) -> None:
     """A byte-order mark, a date and a clock of twelve hours, units in headers and cells, a missing value."""
     document, _, events = drafted(tmp_path / "a.csv", AMERICAN)

@@ -85,7 +85,7 @@ def parse_line(line: str) -> dict[str, Any]:
 
 
 def point_text(point: Mapping[str, Any]) -> str:
-    """Returns the line of a point that has a field: the inverse of :func:`parse_line`."""
+    """Returns the line of a point that has a field, of which :func:`parse_line` makes the point again."""
     measurement = re.sub("[, ]", r"\\\g<0>", str(point[MEASUREMENT]))
     tags = (f",{_escaped(name)}={_escaped(value)}" for name, value in point.get(TAGS, {}).items())
     fields = (f"{_escaped(name)}={_field_text(value)}" for name, value in point[FIELDS].items())
@@ -99,7 +99,9 @@ def _escaped(name: object) -> str:
 def _field_text(value: Any) -> str:
     if isinstance(value, str):
         return '"' + re.sub(r'[\\"]', r"\\\g<0>", value) + '"'
-    return f"{value}i" if type(value) is int else str(value)
+    if type(value) is int:
+        return f"{value}{'u' if value >= 1 << 63 else 'i'}"
+    return str(value)
 
 
 def _put(values: dict[str, Any], name: str, value: Any) -> None:

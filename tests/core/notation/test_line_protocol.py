@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.notation.line_protocol import parse_line, parse_lines
+from pipeline.core.notation.line_protocol import parse_line, parse_lines, point_text
 
 SPECIAL = st.text(st.sampled_from("a, =\\\"'#é"), min_size=1, max_size=6)
 # By the specification, names and tags can't end with a backslash. One before a special character would be an escape.
@@ -54,6 +54,7 @@ def test_what_a_writer_writes(measurement, tags, fields, at, data):
     expected = {"measurement": measurement, "tags": tags, "fields": fields} | ({} if at is None else {"time": at})
     found = parse_line(line)
     assert repr(found) == repr(expected)
+    assert repr(parse_line(point_text(expected))) == repr(expected)
     before, after = data.draw(
         st.sampled_from([("", "\n"), ("\ufeff", ""), ("# a\n\n  # b\n", "\r\n\0"), (" ", "  \n")])
     )

@@ -89,12 +89,9 @@ class Inversion:
         """Whether a message may hold several events."""
         paths = [path for source in self.mapping.time for path in source.value_paths]
         is_in_elements = any(path.root is Root.ELEMENT or Current() in path.steps for path in paths)
-        has_steps = any(source.step for source in self.mapping.time)
-        return (
-            is_in_elements
-            and not has_steps
-            and not any(isinstance(at.node, KeyAndValue) for lists in self._lists for at in lists)
-        )
+        if not is_in_elements or any(source.step for source in self.mapping.time):
+            return False
+        return not any(isinstance(at.node, KeyAndValue) for lists in self._lists for at in lists)
 
     def messages(
         self, events: Iterable[tuple[int, Event]], batch: int = 1, *, delay: timedelta = timedelta(0)
@@ -392,7 +389,7 @@ def _append(above: dict[str, Any], place: Spot, content: dict[str, Any]) -> None
         elements.is_map = isinstance(place.node, KeyAndValue)
     if not isinstance(elements, Elements):
         raise MappingError("each", "simulate can't fill its list, of which another path reads an element")
-    elements.append(content.setdefault("", {}))  # of zip, None is one that is not set
+    elements.append(content.setdefault("", {}))  # None is an element of zip that is not set
 
 
 def _key_text(key: Any) -> str:
@@ -584,20 +581,13 @@ class _Filler:
                 units = self._places(source.unit_path)
                 self._text(source.units[0].unit, 1)(key, Source(path=source.unit_path), units)
                 source = inverses.in_first_unit(source)
-            if source.units:
-                return self._set(
-                    key,
-                    source,
-                    places,
-                    lambda node: inverses.raw_in_unit(node, number, source, decimal),
-                    lambda node: texts_of(key, node, source, self._mapping) or _unset,
-                )
+            raw, converted = (inverses.raw_in_unit, texts_of) if source.units else (inverses.raw_number, numbers_of)
             return self._set(
                 key,
                 source,
                 places,
-                lambda node: inverses.raw_number(node, number, source, decimal),
-                lambda node: numbers_of(key, node, source, self._mapping) or _unset,
+                lambda node: raw(node, number, source, decimal),
+                lambda node: converted(key, node, source, self._mapping) or _unset,
             )
 
         return make

@@ -48,7 +48,8 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
     if not isinstance(node, Leaf) or node.kind not in kinds:
         what = "an interval is text" if interval else "a time is a Timestamp, a number or text"
         raise MappingError(key, f"{what}, not {node}")
-    if unit is None and node.kind not in ("string", "json"):
+    has_digits = node.kind == "int" and source.format is not None  # such as 20260217
+    if unit is None and node.kind not in ("string", "json") and not has_digits:
         raise MappingError(key, f'a time that is {node} needs a unit, like {{ path = …, unit = "ms" }}')
     per_unit = UNITS[unit] if unit else None
     from_text, from_count = _text_time(key, source), _count_time(key, source)
@@ -57,6 +58,8 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
         kind = type(value)
         if kind is datetime:
             return from_datetime(value)
+        if kind is int and source.format:
+            value, kind = str(value) if value else "", str
         if kind is str and per_unit is None:
             return from_text(value) if value.strip() else None
         if kind not in (int, float, str) or per_unit is None:

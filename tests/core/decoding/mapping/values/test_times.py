@@ -77,6 +77,8 @@ def time(mapped):
         ("2026-12-31 24:00:00.000", BERLIN, parse_time("2026-12-31T23:00Z")),
         ("24.02.2024 24:00", f'format = "%d.%m.%Y %H:%M", {BERLIN}', parse_time("2024-02-24T23:00Z")),
         ("202602172400", 'format = "%Y%m%d%H%M"', MIDNIGHT_US),
+        (2026021624, 'format = "%Y%m%d%H"', MIDNIGHT_US - 24 * HOUR_US),
+        (0, 'format = "%Y%m%d"', None),
         ("2016-12-31T23:59:60Z", "", LEAP_US),
         ("2017-01-01T00:59:60.5+01:00", "", LEAP_US),
         ("2017-01-01 00:59:60", BERLIN, LEAP_US),
